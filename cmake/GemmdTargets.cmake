@@ -1,0 +1,52 @@
+# How gemmd's targets are made: one flag set, includes from the repository root, headers that
+# compile alone.
+
+add_library(gemmd_flags INTERFACE)
+target_include_directories(gemmd_flags INTERFACE ${CMAKE_SOURCE_DIR})
+target_link_libraries(gemmd_flags INTERFACE Threads::Threads)
+set(cxx_only $<COMPILE_LANGUAGE:CXX>)
+set(cuda_only $<COMPILE_LANGUAGE:CUDA>)
+target_compile_options(gemmd_flags INTERFACE
+  $<${cxx_only}:-Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual>
+  $<$<AND:${cxx_only},$<CXX_COMPILER_ID:Clang>>:-Wthread-safety>
+  $<${cuda_only}:-Xcompiler=-Wall,-Wextra>)
+if(GEMMD_WERROR)
+  target_compile_options(gemmd_flags INTERFACE
+    $<${cxx_only}:-Werror>
+    $<${cuda_only}:-Werror=all-warnings -Xcompiler=-Werror>)
+endif()
+if(GEMMD_SANITIZE)
+  target_compile_options(gemmd_flags INTERFACE
+    $<${cxx_only}:-fsanitize=${GEMMD_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all>)
+  target_link_options(gemmd_flags INTERFACE -fsanitize=${GEMMD_SANITIZE})
+endif()
+
+# gemmd_library(NAME SOURCES a.cc... HEADERS a.h... DEPENDS targets... PRIVATE_DEPENDS targets...)
+# DEPENDS are those that its headers show; PRIVATE_DEPENDS stay inside.
+function(gemmd_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;HEADERS;DEPENDS;PRIVATE_DEPENDS" ${ARGN})
+  if(ARG_SOURCES)
+    add_library(${name} STATIC ${ARG_SOURCES})
+    set(scope PUBLIC)
+    target_link_libraries(${name} PRIVATE ${ARG_PRIVATE_DEPENDS})
+  else()
+    add_library(${name} INTERFACE)
+    set(scope INTERFACE)
+  endif()
+  target_link_libraries(${name} ${scope} gemmd_flags ${ARG_DEPENDS})
+  target_sources(${name} ${scope} FILE_SET HEADERS BASE_DIRS ${CMAKE_SOURCE_DIR} FILES ${ARG_HEADERS})
+  set_target_properties(${name} PROPERTIES VERIFY_INTERFACE_HEADER_SETS ON)
+endfunction()
+
+# gemmd_test(NAME SOURCES a_test.cc... DEPENDS targets... LABELS unit [TIMEOUT seconds] [CLASH])
+# A GoogleTest program; each of its tests is a ctest test that carries LABELS.
+function(gemmd_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPENDS;LABELS" ${ARGN})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 60)
+  endif()
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE gemmd_flags ${ARG_DEPENDS} GTest::gmock GTest::gtest_main)
+  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60
+    PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
+endfunction()

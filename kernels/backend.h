@@ -1,0 +1,106 @@
+// The seam between the engine and whatever multiplies: one Backend a device, a bounded pool of
+// Lanes in each. Below it are kernels/cuda and kernels/cpu; above it nothing knows which.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "kernels/core/device_traits.h"
+#include "kernels/core/gemm_types.h"
+#include "kernels/core/status.h"
+#include "kernels/core/timing.h"
+#include "kernels/plan/plan.h"
+
+namespace gemmd {
+
+struct LaneResult {
+  Status status;       // OK: every element of D was written
+  PhaseTimes times;    // stage .. unstage
+  StallSample stalls;
+};
+
+// One GEMM at a time. Owned by a Backend; used by one holder of a LaneLease.
+class Lane {
+ public:
+  // Runs exactly once, on a thread of the backend; must not block. The lane's lease may be
+  // destroyed inside it.
+  using Done = std::function<void(LaneResult)>;
+
+  virtual ~Lane() = default;
+  virtual int index() const = 0;  // within its backend: 0 .. lanes - 1
+
+  // On OK `done` runs exactly once; operands must live until then. On error `done` never runs, the
+  // operands are no longer used, and the lane stays usable unless Backend::healthy() is false.
+  // May block for as long as copying the operands into the lane's staging memory takes.
+  virtual Status Submit(const GemmProblem& problem, const Plan& plan, const HostOperands& operands,
+                        Done done) = 0;
+};
+
+// Exclusive use of a lane, with the memory that one problem needs. Gives both back when destroyed.
+class LaneLease {
+ public:
+  using Release = std::function<void(Lane*)>;
+
+  LaneLease() = default;
+  LaneLease(Lane* lane, Release release) : lane_(lane), release_(std::move(release)) {}
+  LaneLease(LaneLease&& other) noexcept { *this = std::move(other); }
+  LaneLease& operator=(LaneLease&& other) noexcept {
+    if (this == &other) return *this;
+    Reset();
+    lane_ = std::exchange(other.lane_, nullptr);
+    release_ = std::exchange(other.release_, nullptr);
+    return *this;
+  }
+  ~LaneLease() { Reset(); }
+
+  Lane* operator->() const { return lane_; }
+  explicit operator bool() const { return lane_ != nullptr; }
+  void Reset() {
+    if (lane_ != nullptr) release_(std::exchange(lane_, nullptr));
+  }
+
+ private:
+  Lane* lane_ = nullptr;
+  Release release_;
+};
+
+struct BackendUsage {
+  int lanes = 0;
+  int lanes_in_use = 0;
+  int64_t device_pool_bytes = 0;  // 0 for a CPU
+  int64_t device_pool_used_bytes = 0;
+  int64_t pinned_pool_bytes = 0;
+  int64_t pinned_pool_used_bytes = 0;
+};
+
+class Backend {  // Thread-safe. Outlives every lease.
+ public:
+  virtual ~Backend() = default;
+
+  virtual std::string_view name() const = 0;  // "cuda" or "cpu"
+  virtual const DeviceTraits& traits() const = 0;
+
+  // RESOURCE_EXHAUSTED when the problem can never fit this backend's memory, naming the bytes it
+  // needs and the bytes there are; else OK. Allocates nothing.
+  virtual Status CheckFits(const GemmProblem& problem) const = 0;
+
+  // A lane with the memory for `problem`, or nullopt while all lanes or too much memory are in use.
+  // Precondition: CheckFits(problem) is OK.
+  virtual std::optional<LaneLease> TryAcquireLane(const GemmProblem& problem) = 0;
+
+  // Called after every release of a lease, from the releasing thread, with no lock held. Set once,
+  // before the first lease.
+  virtual void SetReleaseListener(std::function<void()> listener) = 0;
+
+  // False after a device error from which the process cannot recover; never true again.
+  virtual bool healthy() const = 0;
+
+  virtual BackendUsage usage() const = 0;
+};
+
+}  // namespace gemmd

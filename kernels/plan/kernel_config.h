@@ -1,0 +1,53 @@
+// The shape of one kernel, as data. Host-only arithmetic: planner, launchers, kernels and tests all
+// take a kernel's sizes from here.
+#pragma once
+
+#include <cstdint>
+
+namespace gemmd {
+
+enum class Family : uint8_t {
+  kCpAsyncMma,    // fp16, bf16: cp.async ring, ldmatrix, mma.sync; sm_80 and newer
+  kCpAsyncSimt,   // fp32: cp.async ring, FFMA; sm_80 and newer
+  kEpilogueOnly,  // no product (alpha = 0 or K = 0): D = act(beta * C + bias)
+  kBlas,          // a CPU's BLAS; no stages
+};
+
+// Structural, so that it can be a template argument.
+struct KernelConfig {
+  Family family{};
+  int block_m = 0, block_n = 0, block_k = 0;  // elements of the tile of D, and of one K step
+  int warps_m = 0, warps_n = 0;               // warps along m and n of the tile
+  int min_blocks_per_sm = 1;                  // the residency that the register budget is set for
+  int max_stages = 0;                         // 0: no ring
+};
+
+constexpr int Threads(const KernelConfig& c) { return 32 * c.warps_m * c.warps_n; }
+
+constexpr int ElementBytes(const KernelConfig& c) {
+  return c.family == Family::kCpAsyncMma ? 2 : c.family == Family::kCpAsyncSimt ? 4 : 0;
+}
+
+// Rows of a K-contiguous fp32 panel are padded by 16 bytes: the FFMA kernel reads them down a
+// column of threads, and without the pad those reads share banks. 16-bit panels are swizzled.
+inline constexpr int kSimtPadElements = 4;
+
+// Bytes of one stage: a panel of A and a panel of B, either way round.
+constexpr int64_t StageBytes(const KernelConfig& c) {
+  const int64_t row = c.block_k + (c.family == Family::kCpAsyncSimt ? kSimtPadElements : 0);
+  return (c.block_m + c.block_n) * row * ElementBytes(c);
+}
+
+// Dynamic shared memory of one block at `stages` stages.
+constexpr int64_t SmemBytes(const KernelConfig& c, int stages) { return stages * StageBytes(c); }
+
+// The compiler's ceiling per thread for the residency asked of it; a register file of 65536 in
+// units of 8, and 255 at most. tests/device checks that no instance uses more.
+constexpr int RegistersPerThread(const KernelConfig& c) {
+  const int share = 65536 / (Threads(c) * c.min_blocks_per_sm) / 8 * 8;
+  return share > 255 ? 255 : share;
+}
+
+constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+}  // namespace gemmd

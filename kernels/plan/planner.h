@@ -1,0 +1,48 @@
+// Chooses kernel and stage count for a problem on a device. Pure: same inputs, same plan; no device
+// is needed.
+//
+// Formula. A tile of D takes, for each K tile,
+//     t_tile = max(t_mma, t_smem, t_l2) + max(0, L - (S - 1) * t_tile) / R
+// with L the latency of a panel, S the stages and R the resident blocks of the SM that can cover
+// for each other; a launch takes ceil(tiles / (R * SMs)) waves of those, never less than its
+// unique bytes take from HBM.
+#pragma once
+
+#include <vector>
+
+#include "kernels/core/device_traits.h"
+#include "kernels/core/gemm_types.h"
+#include "kernels/core/status.h"
+#include "kernels/plan/plan.h"
+
+namespace gemmd {
+
+class Planner {  // Thread-safe: immutable after construction.
+ public:
+  explicit Planner(DeviceTraits traits) : traits_(std::move(traits)) {}
+
+  const DeviceTraits& traits() const { return traits_; }
+
+  // UNIMPLEMENTED when no kernel of this device takes the types or mode; INVALID_ARGUMENT
+  // (fields options.kernel, options.stages, options.split_k) when a constraint cannot be met.
+  // Precondition: ValidateProblem(problem) is OK.
+  StatusOr<Plan> PlanFor(const GemmProblem& problem, const PlanConstraints& constraints = {}) const;
+
+  // Every plan that can run, fastest by the model first. Empty for an empty product.
+  std::vector<Plan> Candidates(const GemmProblem& problem) const;
+
+ private:
+  DeviceTraits traits_;
+};
+
+// Blocks of `config` that one SM holds at `stages` stages: the least of what shared memory,
+// registers, threads and block slots allow; 0 when it does not fit at all.
+int ResidentBlocks(const KernelConfig& config, int stages, const DeviceTraits& traits);
+
+// Whether `config` is a kernel for these types and mode on this device.
+bool TakesTypes(const KernelConfig& config, const GemmProblem& problem, const DeviceTraits& traits);
+
+// OK when the device has a kernel for the problem's types and mode, else UNIMPLEMENTED naming them.
+Status CheckSupported(const GemmProblem& problem, const DeviceTraits& traits);
+
+}  // namespace gemmd

@@ -1,0 +1,73 @@
+// Admission, a bounded queue, deadlines, and dispatch onto lanes.
+//
+// A request is admitted or refused at once. Admitted requests wait in arrival order; dispatcher
+// threads take the oldest whenever a lane with enough memory is free, plan it, and hand it to the
+// lane. Expired or cancelled requests leave the queue when that happens, not when they reach its
+// head. Work on a device is never interrupted.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "kernels/core/status.h"
+#include "server/engine/observer.h"
+#include "server/engine/request.h"
+
+namespace gemmd {
+
+struct EngineOptions {
+  int max_queued_requests = 1024;
+  int64_t max_queued_bytes = int64_t{2} << 30;  // sum of GemmRequest::bytes over the queue
+  int dispatchers = 0;  // threads; 0: one a lane, at most the cores of this machine
+};
+
+// A handle by which an admitted request can be cancelled. Copyable, cheap, valid for ever.
+using RequestId = uint64_t;
+
+class Engine {  // Thread-safe.
+ public:
+  // `backends` and `observer` outlive the engine. At least one backend; all of one kind.
+  Engine(EngineOptions options, std::vector<Backend*> backends, EngineObserver* observer);
+  // Cuts what still waits (UNAVAILABLE) and waits for what runs on a device.
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // On OK, `request->done` runs exactly once and the id can be cancelled. On error it never runs:
+  //   RESOURCE_EXHAUSTED  queue full by count or bytes (retry_after set), or memory that this
+  //                       server never has (not set)
+  //   UNIMPLEMENTED       types or mode that no kernel of the device takes
+  //   INVALID_ARGUMENT    plan constraints that cannot be met
+  //   DEADLINE_EXCEEDED   already past
+  //   UNAVAILABLE         draining, or the device is lost (retry_after set)
+  // An empty product (m, n or batch of 0) completes here, without a lane.
+  StatusOr<RequestId> Submit(std::unique_ptr<GemmRequest> request);
+
+  // Takes a waiting request out of the queue; its `done` gets CANCELLED, or DEADLINE_EXCEEDED when
+  // its deadline has passed. Nothing happens when it runs already or has ended.
+  void Cancel(RequestId id);
+
+  // Refuses new requests from now on.
+  void StartDrain();
+  // Waits until nothing waits or runs; false when `deadline` passed first.
+  bool WaitIdle(SteadyClock::time_point deadline);
+  // Fails what still waits with UNAVAILABLE.
+  void CutQueue();
+
+  // The plan a request would get, without running it.
+  StatusOr<Plan> Explain(const GemmProblem& problem, const PlanConstraints& constraints) const;
+
+  bool healthy() const;  // false once any backend is not
+  int queued_requests() const;
+  int64_t queued_bytes() const;
+  int running_requests() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace gemmd
