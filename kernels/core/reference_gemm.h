@@ -21,6 +21,7 @@ std::vector<double> ReferenceMagnitude(const GemmProblem& problem, const HostOpe
 
 struct Mismatch {
   bool ok = true;
+  int64_t elements = 0;  // compared
   int64_t wrong_elements = 0;
   int64_t first_wrong = -1;  // packed index
   double expected = 0, got = 0, allowed = 0;  // of the first wrong element
