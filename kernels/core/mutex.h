@@ -12,7 +12,9 @@
 #endif
 #define CAPABILITY(x) GEMMD_THREAD_ANNOTATION(capability(x))
 #define SCOPED_CAPABILITY GEMMD_THREAD_ANNOTATION(scoped_lockable)
+#ifndef GUARDED_BY  // gRPC's headers bring abseil's, which means the same
 #define GUARDED_BY(x) GEMMD_THREAD_ANNOTATION(guarded_by(x))
+#endif
 #define REQUIRES(...) GEMMD_THREAD_ANNOTATION(requires_capability(__VA_ARGS__))
 #define EXCLUDES(...) GEMMD_THREAD_ANNOTATION(locks_excluded(__VA_ARGS__))
 #define ACQUIRE(...) GEMMD_THREAD_ANNOTATION(acquire_capability(__VA_ARGS__))
