@@ -1,0 +1,112 @@
+#!/usr/bin/env bash
+# The one list of distribution packages, for Debian 12 and Ubuntu 24.04. Installs what is missing.
+#   deploy/packages.sh [--no-install | --list] GROUP...
+# Groups: build (compile, test and run everything but CUDA), lint (what deploy/ci needs besides),
+# bundle (what deploy/bundle.sh needs besides). With --no-install it only names what is missing.
+set -euo pipefail
+# shellcheck source=lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+declare -rA packages=(
+  [build]="g++ cmake ninja-build ccache pkg-config
+    libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev
+    libspdlog-dev prometheus-cpp-dev libcli11-dev libopenblas-dev
+    libgtest-dev libgmock-dev libbenchmark-dev
+    python3 python3-numpy curl ca-certificates"
+  [lint]="clang-format-14 clang-tidy-14 shellcheck git"
+  [bundle]="patchelf"
+)
+
+usage() { sed -n '2,5s/^# \?//p' "$0"; }
+
+# Prints the packages of the groups that are not installed.
+missing() {
+  local group package state
+  for group in "$@"; do
+    for package in ${packages[$group]}; do
+      state=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)
+      [[ $state == installed ]] || say "$package"
+    done
+  done
+}
+
+# Prints the prefix with which a command runs as root: nothing, or sudo.
+as_root() {
+  if ((EUID == 0)); then
+    return 0
+  fi
+  have sudo || return 1
+  # Without a terminal sudo must not ask for a password.
+  if [[ -t 0 ]]; then say sudo; else sudo -n true 2>/dev/null && say sudo; fi
+}
+
+# install PACKAGE...: the index is fetched only where the packages cannot be had without it.
+install() {
+  local sudo
+  sudo=$(as_root) || die "not root, and sudo is not usable here; as root: apt-get install $*"
+  local -a apt=(${sudo:+"$sudo"} env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0)
+  local -a get=("${apt[@]}" install -y --no-install-recommends "$@")
+  local log
+  log=$(mktemp)
+  if "${get[@]}" >"$log" 2>&1 </dev/null; then
+    rm -f "$log"
+    return
+  fi
+  say "    apt-get update"
+  if ! { "${apt[@]}" update && "${get[@]}"; } >"$log" 2>&1 </dev/null; then
+    tail -n 30 "$log" >&2
+    rm -f "$log"
+    die "apt-get could not install: $*"
+  fi
+  rm -f "$log"
+}
+
+main() {
+  local may_install=1 list=0
+  local -a groups=()
+  while (($#)); do
+    case $1 in
+      --no-install) may_install=0 ;;
+      --list) list=1 ;;
+      -h | --help) usage && exit 0 ;;
+      *)
+        [[ -n ${packages[$1]:-} ]] || die "unknown group '$1'; groups: ${!packages[*]}"
+        groups+=("$1")
+        ;;
+    esac
+    shift
+  done
+  ((${#groups[@]})) || die "name a group: ${!packages[*]}"
+
+  if ((list)); then
+    local group
+    for group in "${groups[@]}"; do tr -s ' \n' '\n' <<<"${packages[$group]}"; done
+    exit 0
+  fi
+
+  if ! have dpkg-query || ! have apt-get; then
+    ((may_install)) || return 0
+    die "no apt-get: this installs on Debian 12 and Ubuntu 24.04; elsewhere install the likes of" \
+      "'$0 --list build' and pass --no-install"
+  fi
+  local -a absent
+  mapfile -t absent < <(missing "${groups[@]}")
+  ((${#absent[@]})) || return 0
+  if ((!may_install)); then
+    warn "not installed, as --no-install was given: ${absent[*]}"
+    return 0
+  fi
+
+  local id='' version=''
+  id=$(. /etc/os-release && say "${ID:-}")
+  version=$(. /etc/os-release && say "${VERSION_ID:-}")
+  case $id:$version in
+    debian:12 | ubuntu:24.04) ;;
+    *) die "'$id $version' is neither Debian 12 nor Ubuntu 24.04; install the likes of" \
+      "${absent[*]} yourself and pass --no-install" ;;
+  esac
+  say "    installing ${absent[*]}"
+  install "${absent[@]}"
+}
+
+main "$@"
