@@ -1,0 +1,50 @@
+// Wire messages to the core's types and back, and all validation of requests: what leaves Decode*
+// is safe to hand to the engine.
+//
+// Nothing here allocates in proportion to a size that a request claims. Operands stay where the
+// message holds them: the views point into it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "gemmd/v1/gemm.pb.h"
+#include "gemmd/v1/server.pb.h"
+#include "gemmd/v1/types.pb.h"
+#include "kernels/core/gemm_types.h"
+#include "kernels/core/status.h"
+#include "server/engine/request.h"
+
+namespace gemmd {
+
+struct DecodedGemm {
+  std::string request_id;  // empty: the caller chose none
+  GemmProblem problem;     // ValidateProblem() is OK
+  HostOperands operands;   // views into the request message; `d` is null
+  PlanConstraints constraints;
+  int64_t bytes = 0;  // of operands given and result
+};
+
+// INVALID_ARGUMENT for what is malformed or inconsistent, OUT_OF_RANGE for a result of more than
+// `max_result_bytes`, UNIMPLEMENTED for sources and destinations other than inline; with the field.
+// The views are valid as long as `request` is.
+StatusOr<DecodedGemm> DecodeGemm(const v1::GemmRequest& request, int64_t max_result_bytes);
+
+struct DecodedExplain {
+  GemmProblem problem;
+  PlanConstraints constraints;
+  int max_candidates = 0;
+};
+StatusOr<DecodedExplain> DecodeExplain(const v1::ExplainPlanRequest& request);
+
+v1::DataType ToProto(DType type);
+v1::ComputeMode ToProto(ComputeMode mode);
+v1::Plan ToProto(const Plan& plan);
+v1::StallCycles ToProto(const StallSample& stalls);
+google::protobuf::Duration ToProto(Nanoseconds time);
+google::protobuf::Duration SecondsToProto(double seconds);
+
+v1::Execution EncodeExecution(const std::string& request_id, const GemmProblem& problem,
+                              const GemmResult& result);
+
+}  // namespace gemmd

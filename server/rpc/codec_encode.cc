@@ -1,0 +1,116 @@
+#include <algorithm>
+#include <cmath>
+
+#include "server/rpc/codec.h"
+
+namespace gemmd {
+namespace {
+
+v1::PlanSource ToProto(PlanSource source) {
+  switch (source) {
+    case PlanSource::kModel: return v1::PLAN_SOURCE_MODEL;
+    case PlanSource::kMeasured: return v1::PLAN_SOURCE_MEASURED;
+    case PlanSource::kForced: return v1::PLAN_SOURCE_FORCED;
+  }
+  return v1::PLAN_SOURCE_UNSPECIFIED;
+}
+
+v1::StageLimit ToProto(StageLimit limit) {
+  switch (limit) {
+    case StageLimit::kNone: return v1::STAGE_LIMIT_NONE;
+    case StageLimit::kSharedMemory: return v1::STAGE_LIMIT_SHARED_MEMORY;
+    case StageLimit::kKTiles: return v1::STAGE_LIMIT_K_TILES;
+    case StageLimit::kResidency: return v1::STAGE_LIMIT_RESIDENCY;
+    case StageLimit::kModel: return v1::STAGE_LIMIT_MODEL;
+    case StageLimit::kMeasured: return v1::STAGE_LIMIT_MEASURED;
+    case StageLimit::kForced: return v1::STAGE_LIMIT_FORCED;
+  }
+  return v1::STAGE_LIMIT_UNSPECIFIED;
+}
+
+}  // namespace
+
+v1::DataType ToProto(DType type) {
+  switch (type) {
+    case DType::kF16: return v1::DATA_TYPE_F16;
+    case DType::kBF16: return v1::DATA_TYPE_BF16;
+    case DType::kF32: return v1::DATA_TYPE_F32;
+    case DType::kF64: return v1::DATA_TYPE_F64;
+    case DType::kF8E4M3: return v1::DATA_TYPE_F8_E4M3;
+    case DType::kF8E5M2: return v1::DATA_TYPE_F8_E5M2;
+    case DType::kI8: return v1::DATA_TYPE_I8;
+    case DType::kI32: return v1::DATA_TYPE_I32;
+  }
+  return v1::DATA_TYPE_UNSPECIFIED;
+}
+
+v1::ComputeMode ToProto(ComputeMode mode) {
+  switch (mode) {
+    case ComputeMode::kIeee: return v1::COMPUTE_MODE_IEEE;
+    case ComputeMode::kTf32: return v1::COMPUTE_MODE_TF32;
+    case ComputeMode::kTf32x3: return v1::COMPUTE_MODE_TF32X3;
+  }
+  return v1::COMPUTE_MODE_UNSPECIFIED;
+}
+
+google::protobuf::Duration ToProto(Nanoseconds time) {
+  constexpr int64_t kNanosPerSecond = 1'000'000'000;
+  google::protobuf::Duration out;
+  out.set_seconds(time.count() / kNanosPerSecond);
+  out.set_nanos(static_cast<int32_t>(time.count() % kNanosPerSecond));
+  return out;
+}
+
+google::protobuf::Duration SecondsToProto(double seconds) {
+  constexpr double kMaxSeconds = 9.0e9;  // stays within 64 bits of nanoseconds
+  const double clamped = std::isfinite(seconds) ? std::min(seconds, kMaxSeconds) : kMaxSeconds;
+  return ToProto(Nanoseconds(std::llround(clamped * 1e9)));
+}
+
+v1::Plan ToProto(const Plan& plan) {
+  v1::Plan out;
+  out.set_kernel(std::string(plan.kernel()));
+  out.set_stages(plan.stages);
+  out.set_split_k(plan.split_k);
+  out.set_source(ToProto(plan.source));
+  out.set_limit(ToProto(plan.limit));
+  out.set_resident_blocks(plan.resident_blocks);
+  out.set_smem_bytes(plan.smem_bytes);
+  if (plan.predicted_seconds > 0) *out.mutable_predicted() = SecondsToProto(plan.predicted_seconds);
+  return out;
+}
+
+v1::StallCycles ToProto(const StallSample& stalls) {
+  v1::StallCycles out;
+  out.set_wait_full(stalls.wait_full);
+  out.set_wait_empty(stalls.wait_empty);
+  out.set_mainloop(stalls.mainloop);
+  out.set_epilogue(stalls.epilogue);
+  out.set_k_tiles(stalls.k_tiles);
+  return out;
+}
+
+v1::Execution EncodeExecution(const std::string& request_id, const GemmProblem& problem,
+                              const GemmResult& result) {
+  v1::Execution out;
+  out.set_request_id(request_id);
+  out.set_backend(result.backend);
+  out.set_device(result.device);
+  out.set_lane(result.lane);
+  *out.mutable_plan() = ToProto(result.plan);
+  v1::PhaseDurations& phases = *out.mutable_phases();
+  *phases.mutable_decode() = ToProto(result.times.decode);
+  *phases.mutable_queue() = ToProto(result.times.queue);
+  *phases.mutable_plan() = ToProto(result.times.plan);
+  *phases.mutable_stage() = ToProto(result.times.stage);
+  *phases.mutable_h2d() = ToProto(result.times.h2d);
+  *phases.mutable_kernel() = ToProto(result.times.kernel);
+  *phases.mutable_d2h() = ToProto(result.times.d2h);
+  *phases.mutable_unstage() = ToProto(result.times.unstage);
+  *phases.mutable_total() = ToProto(result.times.total);
+  if (result.stalls.measured) *out.mutable_stalls() = ToProto(result.stalls);
+  out.set_flops(problem.flops());
+  return out;
+}
+
+}  // namespace gemmd

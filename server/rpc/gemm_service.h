@@ -1,0 +1,49 @@
+// gemmd.v1.GemmService over the engine: decodes, submits, replies. Holds no policy.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+#include <spdlog/logger.h>
+
+#include "gemmd/v1/gemm.grpc.pb.h"
+#include "kernels/core/mutex.h"
+#include "server/engine/engine.h"
+
+namespace gemmd {
+
+class GemmServiceImpl final : public v1::GemmService::CallbackService {  // Thread-safe.
+ public:
+  // Results of more than `max_message_bytes` are refused. `engine` and `log` outlive the service;
+  // the service outlives its calls (WaitIdle).
+  GemmServiceImpl(Engine* engine, int64_t max_message_bytes, spdlog::logger* log);
+
+  grpc::ServerUnaryReactor* Gemm(grpc::CallbackServerContext* context,
+                                 const v1::GemmRequest* request,
+                                 v1::GemmResponse* response) override;
+  grpc::ServerBidiReactor<v1::GemmStreamRequest, v1::GemmStreamResponse>* GemmStream(
+      grpc::CallbackServerContext* context) override;
+
+  // Waits until every call has ended and its reply has left; false when `deadline` passed first.
+  bool WaitIdle(SteadyClock::time_point deadline);
+
+ private:
+  class Call;
+
+  void CallStarted();
+  void CallEnded();
+  std::string NewRequestId();
+
+  Engine* const engine_;
+  const int64_t max_message_bytes_;
+  spdlog::logger* const log_;
+  const std::string id_prefix_;       // tells this process's ids from another's
+  std::atomic<uint64_t> next_id_{1};  // relaxed: only has to be unique
+
+  Mutex mu_;
+  CondVar idle_;
+  int calls_ GUARDED_BY(mu_) = 0;
+};
+
+}  // namespace gemmd
