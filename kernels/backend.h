@@ -19,8 +19,8 @@
 namespace gemmd {
 
 struct LaneResult {
-  Status status;       // OK: every element of D was written
-  PhaseTimes times;    // stage .. unstage
+  Status status;     // OK: every element of D was written
+  PhaseTimes times;  // stage .. unstage
   StallSample stalls;
 };
 

@@ -16,12 +16,12 @@ enum class BackendChoice : uint8_t { kAuto, kCuda, kCpu };
 
 struct BackendOptions {
   BackendChoice choice = BackendChoice::kAuto;
-  std::vector<int> devices;       // CUDA ordinals; empty: all of them
-  int lanes = 4;                  // per device, 1 .. 64
+  std::vector<int> devices;                      // CUDA ordinals; empty: all of them
+  int lanes = 4;                                 // per device, 1 .. 64
   int64_t device_pool_bytes = int64_t{4} << 30;  // per device
   int64_t pinned_pool_bytes = int64_t{1} << 30;  // per device
-  int cpu_threads = 0;            // BLAS threads over all lanes; 0: the cores of this machine
-  bool self_check = true;         // verify every kernel on small problems before serving
+  int cpu_threads = 0;     // BLAS threads over all lanes; 0: the cores of this machine
+  bool self_check = true;  // verify every kernel on small problems before serving
 };
 
 struct BackendSet {

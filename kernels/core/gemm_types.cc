@@ -13,7 +13,7 @@ struct DTypeName {
   std::string_view name;
 };
 constexpr DTypeName kDTypeNames[] = {
-    {DType::kF16, "f16"},    {DType::kBF16, "bf16"},  {DType::kF32, "f32"}, {DType::kF64, "f64"},
+    {DType::kF16, "f16"},     {DType::kBF16, "bf16"},   {DType::kF32, "f32"}, {DType::kF64, "f64"},
     {DType::kF8E4M3, "e4m3"}, {DType::kF8E5M2, "e5m2"}, {DType::kI8, "i8"},   {DType::kI32, "i32"},
 };
 constexpr std::string_view kActivationNames[] = {"none", "relu", "gelu", "silu"};
@@ -25,7 +25,8 @@ std::string Str(int64_t value) { return std::to_string(value); }
 Status CheckExtent(std::string field, int64_t value) {
   if (value < 0) return InvalidArgument(field, field + "=" + Str(value) + " is below 0");
   if (value > kMaxExtent) {
-    return InvalidArgument(field, field + "=" + Str(value) + " exceeds the limit " + Str(kMaxExtent));
+    return InvalidArgument(field,
+                           field + "=" + Str(value) + " exceeds the limit " + Str(kMaxExtent));
   }
   return OkStatus();
 }
@@ -34,10 +35,12 @@ Status CheckScalar(std::string field, double value, bool fp64) {
   if (!std::isfinite(value)) {
     return InvalidArgument(field, field + "=" + std::to_string(value) + " is not finite");
   }
-  const double limit = fp64 ? std::numeric_limits<double>::max() : std::numeric_limits<float>::max();
+  const double limit =
+      fp64 ? std::numeric_limits<double>::max() : std::numeric_limits<float>::max();
   if (std::fabs(value) > limit) {
-    return InvalidArgument(field, field + "=" + std::to_string(value) +
-                                      " is beyond the fp32 accumulator's largest value 3.4028235e38");
+    return InvalidArgument(field,
+                           field + "=" + std::to_string(value) +
+                               " is beyond the fp32 accumulator's largest value 3.4028235e38");
   }
   return OkStatus();
 }
@@ -50,8 +53,8 @@ Status CheckLayout(std::string_view name, const MatrixLayout& layout, int64_t ro
                     ", the problem says " + Str(rows) + "x" + Str(cols));
   }
   if (layout.ld < cols) {
-    return InvalidArgument(field + ".ld", field + ".ld=" + Str(layout.ld) +
-                                              " is below its row length " + Str(cols));
+    return InvalidArgument(
+        field + ".ld", field + ".ld=" + Str(layout.ld) + " is below its row length " + Str(cols));
   }
   if (layout.batch_stride < 0) {
     return InvalidArgument(field + ".batch_stride",

@@ -44,9 +44,9 @@ constexpr int64_t SizeOf(DType type) {
   return 0;
 }
 
-std::string_view Name(DType type);       // "f16", "bf16", "f32", "f64", "e4m3", "e5m2", "i8", "i32"
-std::string_view Name(Activation act);   // "none", "relu", "gelu", "silu"
-std::string_view Name(ComputeMode mode); // "ieee", "tf32", "tf32x3"
+std::string_view Name(DType type);      // "f16", "bf16", "f32", "f64", "e4m3", "e5m2", "i8", "i32"
+std::string_view Name(Activation act);  // "none", "relu", "gelu", "silu"
+std::string_view Name(ComputeMode mode);  // "ieee", "tf32", "tf32x3"
 std::optional<DType> DTypeFromName(std::string_view name);
 std::optional<Activation> ActivationFromName(std::string_view name);
 

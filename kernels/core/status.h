@@ -107,10 +107,9 @@ class [[nodiscard]] StatusOr {
   std::optional<T> value_;
 };
 
-#define RETURN_IF_ERROR(expr)                           \
-  do {                                                  \
-    if (::gemmd::Status status_ = (expr); !status_.ok()) \
-      return status_;                                   \
+#define RETURN_IF_ERROR(expr)                                            \
+  do {                                                                   \
+    if (::gemmd::Status status_ = (expr); !status_.ok()) return status_; \
   } while (false)
 
 #define GEMMD_CONCAT_INNER(a, b) a##b

@@ -38,8 +38,24 @@ constexpr int64_t StageBytes(const KernelConfig& c) {
   return (c.block_m + c.block_n) * row * ElementBytes(c);
 }
 
-// Dynamic shared memory of one block at `stages` stages.
-constexpr int64_t SmemBytes(const KernelConfig& c, int stages) { return stages * StageBytes(c); }
+// Rows of accumulators that a warp of the mma kernel turns from fragments into whole rows at a
+// time, in its own corner of the ring once the main loop has ended; padded against bank conflicts.
+inline constexpr int kEpilogueRows = 16;
+inline constexpr int kEpiloguePadFloats = 8;
+
+constexpr int EpilogueRowFloats(const KernelConfig& c) {
+  return c.block_n / c.warps_n + kEpiloguePadFloats;
+}
+constexpr int64_t EpilogueBytes(const KernelConfig& c) {
+  if (c.family != Family::kCpAsyncMma) return 0;
+  return int64_t{4} * c.warps_m * c.warps_n * kEpilogueRows * EpilogueRowFloats(c);
+}
+
+// Dynamic shared memory of one block at `stages` stages. The epilogue reuses the ring.
+constexpr int64_t SmemBytes(const KernelConfig& c, int stages) {
+  const int64_t ring = stages * StageBytes(c);
+  return ring > EpilogueBytes(c) ? ring : EpilogueBytes(c);
+}
 
 // The compiler's ceiling per thread for the residency asked of it; a register file of 65536 in
 // units of 8, and 255 at most. tests/device checks that no instance uses more.

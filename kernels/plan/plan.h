@@ -31,8 +31,8 @@ struct Plan {
   int split_k = 1;
   StageLimit limit = StageLimit::kNone;
   PlanSource source = PlanSource::kModel;
-  int resident_blocks = 0;     // per SM, at this stage count
-  int64_t smem_bytes = 0;      // dynamic, per block
+  int resident_blocks = 0;       // per SM, at this stage count
+  int64_t smem_bytes = 0;        // dynamic, per block
   double predicted_seconds = 0;  // device time by the model; 0 where there is no model
 
   std::string_view kernel() const { return row < 0 ? "none" : kKernelTable[row].name; }
@@ -40,9 +40,9 @@ struct Plan {
 
 // What a request may ask of its plan. Refused with a reason when it cannot run.
 struct PlanConstraints {
-  std::optional<int> row;     // into kKernelTable
-  std::optional<int> stages;  // >= 1
-  std::optional<int> split_k; // >= 1
+  std::optional<int> row;      // a valid index into kKernelTable
+  std::optional<int> stages;   // >= 1
+  std::optional<int> split_k;  // >= 1
 
   bool any() const { return row || stages || split_k; }
 };

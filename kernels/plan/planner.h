@@ -1,11 +1,14 @@
 // Chooses kernel and stage count for a problem on a device. Pure: same inputs, same plan; no device
 // is needed.
 //
-// Formula. A tile of D takes, for each K tile,
-//     t_tile = max(t_mma, t_smem, t_l2) + max(0, L - (S - 1) * t_tile) / R
-// with L the latency of a panel, S the stages and R the resident blocks of the SM that can cover
-// for each other; a launch takes ceil(tiles / (R * SMs)) waves of those, never less than its
-// unique bytes take from HBM.
+// Formula. Let C be the time that one block alone needs for a K step (the largest of tensor or FFMA
+// issue, shared-memory reads and panel traffic from L2), L the latency of a panel, S the stages and
+// R the blocks resident on an SM. A step of all R blocks then takes
+//     P = max(R C, L + C)         for S = 1: a panel is loaded, waited for, then used
+//     P = max(R C, L / (S - 1))   for S > 1: a panel is asked for S - 1 steps before its use
+// and a wave of R blocks an SM takes L + k_tiles P + epilogue. A launch is its full waves and the
+// last, thinner one, but never less than its unique bytes take from device memory. R falls as S
+// grows, which is how a stage that costs residency pays for that.
 #pragma once
 
 #include <vector>

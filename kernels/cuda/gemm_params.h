@@ -1,0 +1,34 @@
+// What a kernel is given: one struct for all families, passed by value as a __grid_constant__.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/core/gemm_types.h"
+
+namespace gemmd {
+
+// Pointers are device memory. Rows of A, B, C and D start on 16-byte boundaries (ld and batch
+// stride in bytes are multiples of 16), which the pitched images of cuda_lane.cc guarantee. C and
+// bias may be null where beta = 0 and bias_axis = kNone.
+struct GemmParams {
+  const void* a = nullptr;
+  const void* b = nullptr;
+  const void* c = nullptr;
+  const void* bias = nullptr;
+  void* d = nullptr;
+  int64_t lda = 0, ldb = 0, ldc = 0, ldd = 0;                      // elements
+  int64_t stride_a = 0, stride_b = 0, stride_c = 0, stride_d = 0;  // elements, 0 = broadcast
+  int m = 0, n = 0, k = 0, batch = 0;
+  int m_tiles = 0, n_tiles = 0, k_tiles = 0;  // k_tiles >= 1 for every kernel with a product
+  int stages = 0;
+  float alpha = 1.0F, beta = 0.0F;
+  BiasAxis bias_axis = BiasAxis::kNone;
+  Activation act = Activation::kNone;
+  bool f32_result = false;  // C, bias and D are fp32 though the operands are 16-bit
+  // kStallCounters sums over all blocks of the launch, in the order of StallSample; null: no probe.
+  unsigned long long* counters = nullptr;
+};
+
+inline constexpr int kStallCounters = 5;  // wait_full, wait_empty, mainloop, epilogue, k_tiles
+
+}  // namespace gemmd
