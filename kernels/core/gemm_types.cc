@@ -174,7 +174,7 @@ Status ValidateProblem(const GemmProblem& p) {
   RETURN_IF_ERROR(CheckScalar("problem.beta", p.beta, fp64));
   RETURN_IF_ERROR(CheckTypes(p));
   if (!CheckedMul(CheckedMul(CheckedMul(p.m, p.n), p.k), p.batch)) {
-    return InvalidArgument("problem.m", "problem m*n*k*batch = " + Str(p.m) + "*" + Str(p.n) + "*" +
+    return InvalidArgument("problem.m", "problem.m*n*k*batch = " + Str(p.m) + "*" + Str(p.n) + "*" +
                                             Str(p.k) + "*" + Str(p.batch) +
                                             " exceeds the limit of 2^63-1");
   }
