@@ -1,0 +1,378 @@
+#include "server/config.h"
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <limits>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include <CLI/CLI.hpp>
+
+#include "kernels/core/checked.h"
+
+namespace gemmd {
+namespace {
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+// The largest whole number of MiB below protobuf's 2 GiB, with the slack of a message to spare.
+constexpr int64_t kMaxMessageBytes = 2047 * kMiB;
+constexpr int64_t kMaxPoolBytes = int64_t{1} << 40;
+
+// Every setting as text, the way flags, file and environment give it.
+struct Texts {
+  std::string listen = "127.0.0.1:50051";
+  std::string metrics = "127.0.0.1:9464";
+  std::string allow_remote = "false";
+  std::string port_file;
+  std::string backend = "auto";
+  std::string devices = "all";
+  std::string lanes = "4";
+  std::string device_pool = "4GiB";
+  std::string pinned_pool = "1GiB";
+  std::string cpu_threads = "0";
+  std::string max_message = "64MiB";
+  std::string max_queue = "1024";
+  std::string max_queue_bytes = "2GiB";
+  std::string drain_timeout = "30s";
+  std::string log_format = "console";
+  std::string log_level = "info";
+};
+
+struct Setting {
+  const char* name;  // of flag and key; GEMMD_ and capitals for the environment
+  std::string Texts::*text;
+  const char* type;
+  const char* help;
+};
+constexpr Setting kSettings[] = {
+    {"listen", &Texts::listen, "HOST:PORT", "Address of the gRPC service; port 0 takes a free one"},
+    {"metrics", &Texts::metrics, "HOST:PORT", "Address of /metrics, or off"},
+    {"port-file", &Texts::port_file, "PATH", "Write the bound addresses here once serving"},
+    {"backend", &Texts::backend, "auto|cuda|cpu", "What multiplies"},
+    {"devices", &Texts::devices, "N,N,...", "CUDA ordinals, or all"},
+    {"lanes", &Texts::lanes, "N", "Products in flight per device, 1 to 64"},
+    {"device-pool", &Texts::device_pool, "SIZE", "Device memory per device"},
+    {"pinned-pool", &Texts::pinned_pool, "SIZE", "Pinned host memory per device"},
+    {"cpu-threads", &Texts::cpu_threads, "N", "BLAS threads of the cpu backend; 0: all cores"},
+    {"max-message", &Texts::max_message, "SIZE", "Largest request or result, at most 2047MiB"},
+    {"max-queue", &Texts::max_queue, "N", "Most requests that may wait"},
+    {"max-queue-bytes", &Texts::max_queue_bytes, "SIZE", "Most bytes that may wait"},
+    {"drain-timeout", &Texts::drain_timeout, "TIME", "How long SIGTERM lets work finish"},
+    {"log-format", &Texts::log_format, "console|json", "Form of the log on standard error"},
+    {"log-level", &Texts::log_level, "LEVEL", "debug, info, warn or error"},
+};
+
+std::string EnvName(std::string_view setting) {
+  std::string name = "GEMMD_";
+  for (const char c : setting) {
+    name += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  }
+  return name;
+}
+
+Status Refuse(const std::string& field, const std::string& value, const std::string& why) {
+  return InvalidArgument(field, field + "=" + value + " " + why);
+}
+
+std::optional<int64_t> WholeNumber(std::string_view text) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+StatusOr<int64_t> ParseInt(const std::string& field, const std::string& text, int64_t low,
+                           int64_t high) {
+  const std::optional<int64_t> value = WholeNumber(text);
+  if (!value || *value < low || *value > high) {
+    return Refuse(
+        field, text,
+        "is not a whole number from " + std::to_string(low) + " to " + std::to_string(high));
+  }
+  return *value;
+}
+
+StatusOr<int64_t> ParseBytesIn(const std::string& field, const std::string& text, int64_t low,
+                               int64_t high) {
+  ASSIGN_OR_RETURN(const int64_t bytes, ParseBytes(field, text));
+  if (bytes < low || bytes > high) {
+    return Refuse(field, text,
+                  "is " + std::to_string(bytes) + " bytes, outside " + std::to_string(low) +
+                      " to " + std::to_string(high));
+  }
+  return bytes;
+}
+
+StatusOr<std::chrono::milliseconds> ParseTime(const std::string& field, const std::string& text) {
+  constexpr int64_t kMaxMs = 24LL * 3600 * 1000;
+  const size_t digits = text.find_first_not_of("0123456789");
+  const std::string_view number = std::string_view(text).substr(0, digits);
+  const std::string_view unit =
+      digits == std::string::npos ? "s" : std::string_view(text).substr(digits);
+  const int64_t scale = unit == "ms" ? 1 : unit == "s" ? 1000 : unit == "m" ? 60'000 : 0;
+  const std::optional<int64_t> ms = CheckedMul(WholeNumber(number), scale);
+  if (!ms || scale == 0 || *ms > kMaxMs) {
+    return Refuse(field, text, "is not a time such as 500ms, 30s or 5m of at most 24 hours");
+  }
+  return std::chrono::milliseconds(*ms);
+}
+
+StatusOr<Endpoint> ParseEndpoint(const std::string& field, const std::string& text) {
+  const size_t colon = text.rfind(':');
+  const std::string host = text.substr(0, colon == std::string::npos ? 0 : colon);
+  const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
+  if (host.empty() || (host.find(':') != std::string::npos && !bracketed) ||
+      host.find('/') != std::string::npos) {
+    return Refuse(field, text, "is not HOST:PORT (IPv6 addresses in brackets)");
+  }
+  const std::optional<int64_t> port = WholeNumber(std::string_view(text).substr(colon + 1));
+  if (!port || *port < 0 || *port > 65535) {
+    return Refuse(field, text, "has no port from 0 to 65535 after the colon");
+  }
+  return Endpoint{host, static_cast<int>(*port)};
+}
+
+bool IsLoopback(const Endpoint& endpoint) {
+  if (endpoint.host == "localhost" || endpoint.host == "[::1]") return true;
+  // Only a dotted quad: "127.example.org" is a name.
+  return endpoint.host.starts_with("127.") &&
+         endpoint.host.find_first_not_of("0123456789.") == std::string::npos;
+}
+
+Status CheckReach(const std::string& field, const Endpoint& endpoint, bool allow_remote) {
+  if (allow_remote || IsLoopback(endpoint)) return OkStatus();
+  return Refuse(field, endpoint.ToString(),
+                "is not a loopback address, and others can reach it without authentication; "
+                "--allow-remote permits that");
+}
+
+StatusOr<bool> ParseBool(const std::string& field, const std::string& text) {
+  if (text == "true" || text == "1" || text == "on" || text == "yes") return true;
+  if (text == "false" || text == "0" || text == "off" || text == "no") return false;
+  return Refuse(field, text, "is not true or false");
+}
+
+template <typename T>
+StatusOr<T> ParseChoice(const std::string& field, const std::string& text,
+                        std::initializer_list<std::pair<const char*, T>> choices) {
+  std::string names;
+  for (const auto& [name, value] : choices) {
+    if (text == name) return value;
+    names += std::string(names.empty() ? "" : ", ") + name;
+  }
+  return Refuse(field, text, "is not one of " + names);
+}
+
+StatusOr<std::vector<int>> ParseDevices(const std::string& text) {
+  std::vector<int> devices;
+  if (text == "all" || text.empty()) return devices;
+  constexpr int64_t kMaxOrdinal = 63;
+  for (size_t start = 0; start <= text.size();) {
+    const size_t comma = std::min(text.find(',', start), text.size());
+    const std::optional<int64_t> ordinal =
+        WholeNumber(std::string_view(text).substr(start, comma - start));
+    if (!ordinal || *ordinal < 0 || *ordinal > kMaxOrdinal) {
+      return Refuse("devices", text, "is neither all nor ordinals from 0 to 63 with commas");
+    }
+    if (std::find(devices.begin(), devices.end(), *ordinal) != devices.end()) {
+      return Refuse("devices", text,
+                    "names device " + std::to_string(*ordinal) +
+                        " twice; once is "
+                        "the limit");
+    }
+    devices.push_back(static_cast<int>(*ordinal));
+    start = comma + 1;
+  }
+  return devices;
+}
+
+Status FillNetwork(const Texts& texts, Config* config) {
+  ASSIGN_OR_RETURN(config->allow_remote, ParseBool("allow-remote", texts.allow_remote));
+  ASSIGN_OR_RETURN(config->listen, ParseEndpoint("listen", texts.listen));
+  RETURN_IF_ERROR(CheckReach("listen", config->listen, config->allow_remote));
+  config->metrics_enabled = texts.metrics != "off";
+  if (config->metrics_enabled) {
+    ASSIGN_OR_RETURN(config->metrics, ParseEndpoint("metrics", texts.metrics));
+    RETURN_IF_ERROR(CheckReach("metrics", config->metrics, config->allow_remote));
+  }
+  config->port_file = texts.port_file;
+  return OkStatus();
+}
+
+Status FillBackend(const Texts& texts, BackendOptions* backend) {
+  ASSIGN_OR_RETURN(backend->choice, ParseChoice<BackendChoice>("backend", texts.backend,
+                                                               {{"auto", BackendChoice::kAuto},
+                                                                {"cuda", BackendChoice::kCuda},
+                                                                {"cpu", BackendChoice::kCpu}}));
+  ASSIGN_OR_RETURN(backend->devices, ParseDevices(texts.devices));
+  ASSIGN_OR_RETURN(const int64_t lanes, ParseInt("lanes", texts.lanes, 1, 64));
+  backend->lanes = static_cast<int>(lanes);
+  ASSIGN_OR_RETURN(backend->device_pool_bytes,
+                   ParseBytesIn("device-pool", texts.device_pool, kMiB, kMaxPoolBytes));
+  ASSIGN_OR_RETURN(backend->pinned_pool_bytes,
+                   ParseBytesIn("pinned-pool", texts.pinned_pool, kMiB, kMaxPoolBytes));
+  ASSIGN_OR_RETURN(const int64_t threads, ParseInt("cpu-threads", texts.cpu_threads, 0, 1024));
+  backend->cpu_threads = static_cast<int>(threads);
+  return OkStatus();
+}
+
+Status FillLimits(const Texts& texts, Config* config) {
+  ASSIGN_OR_RETURN(config->max_message_bytes,
+                   ParseBytesIn("max-message", texts.max_message, 4096, kMaxMessageBytes));
+  ASSIGN_OR_RETURN(const int64_t queue, ParseInt("max-queue", texts.max_queue, 1, 1'000'000));
+  config->max_queued_requests = static_cast<int>(queue);
+  ASSIGN_OR_RETURN(config->max_queued_bytes,
+                   ParseBytesIn("max-queue-bytes", texts.max_queue_bytes, 4096, kMaxPoolBytes));
+  ASSIGN_OR_RETURN(config->drain_timeout, ParseTime("drain-timeout", texts.drain_timeout));
+  ASSIGN_OR_RETURN(config->log_format, ParseChoice<LogFormat>("log-format", texts.log_format,
+                                                              {{"console", LogFormat::kConsole},
+                                                               {"json", LogFormat::kJson}}));
+  ASSIGN_OR_RETURN(config->log_level, ParseChoice<LogLevel>("log-level", texts.log_level,
+                                                            {{"debug", LogLevel::kDebug},
+                                                             {"info", LogLevel::kInfo},
+                                                             {"warn", LogLevel::kWarn},
+                                                             {"error", LogLevel::kError}}));
+  return OkStatus();
+}
+
+// The environment as flags in front of the real ones: the last of two flags wins, and any flag
+// wins over the file.
+std::vector<std::string> WithEnvironment(const std::vector<std::string>& args,
+                                         const GetEnv& getenv) {
+  std::vector<std::string> all;
+  const auto add = [&](const char* name) {
+    const char* const value = getenv(EnvName(name).c_str());
+    if (value != nullptr && *value != '\0') all.push_back(std::string("--") + name + "=" + value);
+  };
+  for (const Setting& setting : kSettings) add(setting.name);
+  add("allow-remote");
+  add("config");
+  all.insert(all.end(), args.begin(), args.end());
+  std::reverse(all.begin(), all.end());  // the order that CLI11 takes a vector in
+  return all;
+}
+
+std::string Quote(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += c;
+  }
+  return out + "\"";
+}
+
+std::string BytesText(int64_t bytes) {
+  constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  size_t unit = 0;
+  while (unit + 1 < std::size(kUnits) && bytes != 0 && bytes % 1024 == 0) {
+    bytes /= 1024;
+    ++unit;
+  }
+  return std::to_string(bytes) + kUnits[unit];
+}
+
+}  // namespace
+
+StatusOr<int64_t> ParseBytes(const std::string& field, const std::string& text) {
+  constexpr std::pair<std::string_view, int64_t> kUnits[] = {
+      {"", 1},          {"B", 1},         {"KiB", 1024},
+      {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", int64_t{1} << 40}};
+  const size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
+  std::string_view unit = std::string_view(text).substr(digits);
+  if (unit.starts_with(' ')) unit.remove_prefix(1);
+  for (const auto& [name, scale] : kUnits) {
+    if (unit != name) continue;
+    const std::optional<int64_t> bytes =
+        CheckedMul(WholeNumber(std::string_view(text).substr(0, digits)), scale);
+    if (bytes) return *bytes;
+    break;
+  }
+  return Refuse(field, text, "is not a size such as 512, 64KiB, 64MiB or 2GiB below 2^63 bytes");
+}
+
+std::string Config::ToString() const {
+  std::string device_list;
+  for (const int device : backend.devices) {
+    device_list += (device_list.empty() ? "" : ",") + std::to_string(device);
+  }
+  constexpr const char* kBackends[] = {"auto", "cuda", "cpu"};
+  const std::pair<const char*, std::string> lines[] = {
+      {"listen", listen.ToString()},
+      {"metrics", metrics_enabled ? metrics.ToString() : "off"},
+      {"allow-remote", allow_remote ? "true" : "false"},
+      {"port-file", port_file},
+      {"backend", kBackends[static_cast<int>(backend.choice)]},
+      {"devices", device_list.empty() ? "all" : device_list},
+      {"lanes", std::to_string(backend.lanes)},
+      {"device-pool", BytesText(backend.device_pool_bytes)},
+      {"pinned-pool", BytesText(backend.pinned_pool_bytes)},
+      {"cpu-threads", std::to_string(backend.cpu_threads)},
+      {"max-message", BytesText(max_message_bytes)},
+      {"max-queue", std::to_string(max_queued_requests)},
+      {"max-queue-bytes", BytesText(max_queued_bytes)},
+      {"drain-timeout", std::to_string(drain_timeout.count()) + "ms"},
+      {"log-format", std::string(Name(log_format))},
+      {"log-level", std::string(Name(log_level))},
+  };
+  std::string out;
+  for (const auto& [name, value] : lines) out += std::string(name) + " = " + Quote(value) + "\n";
+  return out;
+}
+
+StatusOr<Invocation> ParseInvocation(const std::vector<std::string>& args, const GetEnv& getenv,
+                                     const std::string& version) {
+  Texts texts;
+  bool print_config = false, show_version = false;
+  CLI::App app{
+      "gemmd multiplies matrices for callers over gRPC, on CUDA devices or on the CPU.\n"
+      "Sizes: 512, 64KiB, 64MiB, 2GiB. Times: 500ms, 30s, 5m.",
+      "gemmd"};
+  for (const Setting& setting : kSettings) {
+    app.add_option(std::string("--") + setting.name, texts.*setting.text, setting.help)
+        ->type_name(setting.type)
+        ->default_str(texts.*setting.text)
+        ->envname(EnvName(setting.name))
+        ->take_last();
+  }
+  app.add_flag("--allow-remote{true}", texts.allow_remote,
+               "Permit addresses other than loopback: there is no authentication")
+      ->envname(EnvName("allow-remote"))
+      ->take_last();
+  app.set_config("--config", "", "Read settings from this TOML file")
+      ->envname(EnvName("config"))
+      ->take_last();
+  app.allow_config_extras(CLI::config_extras_mode::error);
+  app.add_flag("--print-config", print_config, "Print the effective settings and exit")
+      ->configurable(false);
+  app.add_flag("--version", show_version, "Print the version and exit")->configurable(false);
+
+  Invocation out;
+  try {
+    app.parse(WithEnvironment(args, getenv));
+  } catch (const CLI::CallForHelp&) {
+    out.serve = false;
+    out.text = app.help();
+    return out;
+  } catch (const CLI::FileError& error) {
+    return NotFound(std::string("config: ") + error.what());
+  } catch (const CLI::Error& error) {
+    return InvalidArgument("", error.what());
+  }
+  if (show_version) {
+    out.serve = false;
+    out.text = "gemmd " + version + "\n";
+    return out;
+  }
+  RETURN_IF_ERROR(FillNetwork(texts, &out.config));
+  RETURN_IF_ERROR(FillBackend(texts, &out.config.backend));
+  RETURN_IF_ERROR(FillLimits(texts, &out.config));
+  if (print_config) {
+    out.serve = false;
+    out.text = out.config.ToString();
+  }
+  return out;
+}
+
+}  // namespace gemmd

@@ -1,0 +1,60 @@
+// The gRPC server: services, health, reflection, limits, and its end.
+//
+// Health (grpc.health.v1, Check and Watch) knows the names "" and "gemmd.v1.GemmService". Calls
+// must go over a trusted network: there is no transport security here.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <spdlog/logger.h>
+
+#include "kernels/backend.h"
+#include "server/engine/engine.h"
+#include "server/engine/totals.h"
+#include "server/rpc/server_service.h"
+
+namespace gemmd {
+
+// Room in a message for all that is not operands: their descriptions, ids, execution details.
+inline constexpr int64_t kMessageSlackBytes = 64 << 10;
+
+struct RpcOptions {
+  std::string host;   // "127.0.0.1", "[::1]", "localhost"
+  int port = 0;       // 0: a free one
+  ServerFacts facts;  // max_message_bytes bounds the transport's messages too
+};
+
+class RpcServer {  // Thread-safe, but for Shutdown and the destructor.
+ public:
+  // Serves when it returns, and health says SERVING. FAILED_PRECONDITION naming the address when
+  // it cannot be bound. What the pointers name outlives the server.
+  static StatusOr<std::unique_ptr<RpcServer>> Start(RpcOptions options, Engine* engine,
+                                                    std::vector<const Backend*> backends,
+                                                    const TotalsObserver* totals,
+                                                    spdlog::logger* log);
+  ~RpcServer();
+  RpcServer(const RpcServer&) = delete;
+  RpcServer& operator=(const RpcServer&) = delete;
+
+  int port() const;
+  std::string address() const;  // "127.0.0.1:50051", with the port that was bound
+
+  // Health turns NOT_SERVING for every name, and stays so.
+  void StopServing();
+  // Waits until no Gemm call is open; false when `deadline` passed first.
+  bool WaitIdle(SteadyClock::time_point deadline);
+  // Ends the listeners at once and cancels every call that is still open at `deadline`. Returns
+  // when all calls have ended, so the engine must be idle or able to finish.
+  void Shutdown(SteadyClock::time_point deadline);
+
+ private:
+  struct Parts;
+  explicit RpcServer(std::unique_ptr<Parts> parts);
+
+  const std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace gemmd

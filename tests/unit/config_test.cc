@@ -1,0 +1,248 @@
+#include "server/config.h"
+
+#include <cstdio>
+#include <fstream>
+#include <map>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace gemmd {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using Env = std::map<std::string, std::string>;
+
+StatusOr<Invocation> Parse(const std::vector<std::string>& args, const Env& env = {}) {
+  const GetEnv getenv = [&env](const char* name) -> const char* {
+    const auto found = env.find(name);
+    return found == env.end() ? nullptr : found->second.c_str();
+  };
+  return ParseInvocation(args, getenv, "1.2.3");
+}
+
+Config ParseOk(const std::vector<std::string>& args, const Env& env = {}) {
+  StatusOr<Invocation> out = Parse(args, env);
+  EXPECT_TRUE(out.ok()) << out.status().ToString();
+  return out.ok() ? out->config : Config{};
+}
+
+class ConfigFile {
+ public:
+  explicit ConfigFile(const std::string& text) : path_(testing::TempDir() + Name()) {
+    std::ofstream(path_) << text;
+  }
+  ~ConfigFile() { std::remove(path_.c_str()); }
+  const std::string& path() const { return path_; }
+
+ private:
+  static std::string Name() {
+    return std::string("gemmd_") + testing::UnitTest::GetInstance()->current_test_info()->name() +
+           ".toml";
+  }
+  const std::string path_;
+};
+
+TEST(ConfigTest, DefaultsAreLoopbackWithMetrics) {
+  const Config config = ParseOk({});
+  EXPECT_EQ(config.listen, (Endpoint{"127.0.0.1", 50051}));
+  EXPECT_EQ(config.metrics, (Endpoint{"127.0.0.1", 9464}));
+  EXPECT_TRUE(config.metrics_enabled);
+  EXPECT_FALSE(config.allow_remote);
+  EXPECT_EQ(config.backend.choice, BackendChoice::kAuto);
+  EXPECT_TRUE(config.backend.devices.empty());
+  EXPECT_EQ(config.max_message_bytes, 64 << 20);
+  EXPECT_EQ(config.drain_timeout, std::chrono::seconds(30));
+}
+
+TEST(ConfigTest, EverySettingIsRead) {
+  const Config config = ParseOk({"--listen",
+                                 "localhost:0",
+                                 "--metrics=off",
+                                 "--port-file",
+                                 "/tmp/ports",
+                                 "--backend",
+                                 "cpu",
+                                 "--devices",
+                                 "0,2",
+                                 "--lanes",
+                                 "7",
+                                 "--device-pool",
+                                 "3GiB",
+                                 "--pinned-pool=256MiB",
+                                 "--cpu-threads",
+                                 "5",
+                                 "--max-message",
+                                 "2047MiB",
+                                 "--max-queue",
+                                 "9",
+                                 "--max-queue-bytes",
+                                 "1 GiB",
+                                 "--drain-timeout",
+                                 "1500ms",
+                                 "--log-format",
+                                 "json",
+                                 "--log-level",
+                                 "debug",
+                                 "--allow-remote"});
+  EXPECT_EQ(config.listen, (Endpoint{"localhost", 0}));
+  EXPECT_FALSE(config.metrics_enabled);
+  EXPECT_EQ(config.port_file, "/tmp/ports");
+  EXPECT_EQ(config.backend.choice, BackendChoice::kCpu);
+  EXPECT_EQ(config.backend.devices, (std::vector<int>{0, 2}));
+  EXPECT_EQ(config.backend.lanes, 7);
+  EXPECT_EQ(config.backend.device_pool_bytes, int64_t{3} << 30);
+  EXPECT_EQ(config.backend.pinned_pool_bytes, int64_t{256} << 20);
+  EXPECT_EQ(config.backend.cpu_threads, 5);
+  EXPECT_EQ(config.max_message_bytes, int64_t{2047} << 20);
+  EXPECT_EQ(config.max_queued_requests, 9);
+  EXPECT_EQ(config.max_queued_bytes, int64_t{1} << 30);
+  EXPECT_EQ(config.drain_timeout, std::chrono::milliseconds(1500));
+  EXPECT_EQ(config.log_format, LogFormat::kJson);
+  EXPECT_EQ(config.log_level, LogLevel::kDebug);
+  EXPECT_TRUE(config.allow_remote);
+}
+
+TEST(ConfigTest, FlagBeatsEnvironmentBeatsFileBeatsDefault) {
+  const ConfigFile file("lanes = 2\nmax-queue = 20\ncpu-threads = 3\n");
+  const Env env = {{"GEMMD_LANES", "5"}, {"GEMMD_MAX_QUEUE", "50"}};
+  const Config config = ParseOk({"--config", file.path(), "--lanes", "6"}, env);
+  EXPECT_EQ(config.backend.lanes, 6);
+  EXPECT_EQ(config.max_queued_requests, 50);
+  EXPECT_EQ(config.backend.cpu_threads, 3);
+  EXPECT_EQ(config.max_message_bytes, 64 << 20);
+}
+
+TEST(ConfigTest, EnvironmentNamesTheFileAndSetsFlags) {
+  const ConfigFile file("listen = \"127.0.0.1:7\"\n");
+  const Config config =
+      ParseOk({}, {{"GEMMD_CONFIG", file.path()}, {"GEMMD_ALLOW_REMOTE", "true"}});
+  EXPECT_EQ(config.listen.port, 7);
+  EXPECT_TRUE(config.allow_remote);
+}
+
+TEST(ConfigTest, EnvironmentCanTurnAFlagOfTheFileOff) {
+  const ConfigFile file("allow-remote = true\n");
+  EXPECT_TRUE(ParseOk({"--config", file.path()}).allow_remote);
+  EXPECT_FALSE(ParseOk({"--config", file.path()}, {{"GEMMD_ALLOW_REMOTE", "false"}}).allow_remote);
+}
+
+TEST(ConfigTest, PrintedConfigReadsBackAsItself) {
+  const std::vector<std::string> args = {
+      "--listen",      "[::1]:0",         "--metrics",      "off",
+      "--port-file",   "/tmp/a \"b\"",    "--devices",      "1,3",
+      "--max-message", "12345",           "--allow-remote", "--log-format",
+      "json",          "--drain-timeout", "1500ms"};
+  std::vector<std::string> print = args;
+  print.push_back("--print-config");
+  const StatusOr<Invocation> printed = Parse(print);
+  ASSERT_TRUE(printed.ok()) << printed.status().ToString();
+  EXPECT_FALSE(printed->serve);
+  EXPECT_EQ(printed->text, ParseOk(args).ToString());
+
+  const ConfigFile file(printed->text);
+  EXPECT_EQ(ParseOk({"--config", file.path()}).ToString(), printed->text);
+}
+
+TEST(ConfigTest, DefaultsPrintedReadBackAsDefaults) {
+  const ConfigFile file(Config{}.ToString());
+  EXPECT_EQ(ParseOk({"--config", file.path()}).ToString(), Config{}.ToString());
+  EXPECT_EQ(ParseOk({}).ToString(), Config{}.ToString());
+}
+
+TEST(ConfigTest, HelpAndVersionDoNotServe) {
+  const StatusOr<Invocation> version = Parse({"--version"});
+  ASSERT_TRUE(version.ok());
+  EXPECT_FALSE(version->serve);
+  EXPECT_EQ(version->text, "gemmd 1.2.3\n");
+  const StatusOr<Invocation> help = Parse({"--help"});
+  ASSERT_TRUE(help.ok());
+  EXPECT_FALSE(help->serve);
+  EXPECT_THAT(help->text, AllOf(HasSubstr("--max-message"), HasSubstr("GEMMD_MAX_MESSAGE")));
+}
+
+TEST(ConfigTest, AddressBeyondLoopbackNeedsAllowRemote) {
+  for (const char* address : {"0.0.0.0:1", "[::]:1", "10.0.0.1:1", "127.example.org:1", "host:1"}) {
+    for (const std::string flag : {"listen", "metrics"}) {
+      const StatusOr<Invocation> out = Parse({"--" + flag, address});
+      ASSERT_FALSE(out.ok()) << flag << address;
+      EXPECT_EQ(out.status().field(), flag);
+      EXPECT_THAT(out.status().message(), AllOf(HasSubstr(address), HasSubstr("--allow-remote")));
+      EXPECT_TRUE(Parse({"--" + flag, address, "--allow-remote"}).ok()) << flag << address;
+    }
+  }
+  for (const char* address : {"127.0.0.1:1", "127.3.2.1:1", "localhost:1", "[::1]:1"}) {
+    EXPECT_TRUE(Parse({"--listen", address}).ok()) << address;
+  }
+}
+
+struct BadSetting {
+  const char* field;
+  const char* value;
+  const char* limit;  // part of the message
+};
+
+class BadSettingTest : public testing::TestWithParam<BadSetting> {};
+
+TEST_P(BadSettingTest, IsRefusedWithFieldValueAndLimit) {
+  const auto& [field, value, limit] = GetParam();
+  const StatusOr<Invocation> out = Parse({std::string("--") + field + "=" + value});
+  ASSERT_FALSE(out.ok());
+  EXPECT_EQ(out.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(out.status().field(), field);
+  EXPECT_THAT(out.status().message(),
+              AllOf(HasSubstr(std::string(field) + "=" + value), HasSubstr(limit)));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    ConfigTest, BadSettingTest,
+    testing::Values(
+        BadSetting{"listen", "50051", "HOST:PORT"}, BadSetting{"listen", "::1:5", "brackets"},
+        BadSetting{"listen", "unix:/tmp/x", "65535"}, BadSetting{"listen", "/tmp/x:1", "HOST:PORT"},
+        BadSetting{"listen", "localhost:65536", "65535"},
+        BadSetting{"listen", "localhost:-1", "65535"}, BadSetting{"listen", "localhost:", "65535"},
+        BadSetting{"metrics", "no", "HOST:PORT"}, BadSetting{"backend", "gpu", "auto, cuda, cpu"},
+        BadSetting{"devices", "0,,1", "0 to 63"}, BadSetting{"devices", "64", "0 to 63"},
+        BadSetting{"devices", "-1", "0 to 63"}, BadSetting{"devices", "1,1", "once"},
+        BadSetting{"lanes", "0", "1 to 64"}, BadSetting{"lanes", "65", "1 to 64"},
+        BadSetting{"lanes", "four", "1 to 64"}, BadSetting{"lanes", "4.5", "1 to 64"},
+        BadSetting{"lanes", "99999999999999999999", "1 to 64"},
+        BadSetting{"device-pool", "4GB", "64MiB"}, BadSetting{"device-pool", "1KiB", "1048576"},
+        BadSetting{"pinned-pool", "-1MiB", "64MiB"}, BadSetting{"cpu-threads", "-1", "0 to 1024"},
+        BadSetting{"max-message", "2048MiB", "2146435072"},
+        BadSetting{"max-message", "9999999TiB", "2^63"}, BadSetting{"max-message", "0", "4096"},
+        BadSetting{"max-queue", "0", "1 to 1000000"}, BadSetting{"max-queue-bytes", "MiB", "64MiB"},
+        BadSetting{"drain-timeout", "30h", "24 hours"},
+        BadSetting{"drain-timeout", "99999999999999999s", "24 hours"},
+        BadSetting{"drain-timeout", "-1s", "24 hours"},
+        BadSetting{"log-format", "xml", "console, json"},
+        BadSetting{"log-level", "loud", "debug, info, warn, error"}));
+
+TEST(ConfigTest, UnknownFlagAndUnknownKeyAreRefused) {
+  EXPECT_THAT(Parse({"--lames=4"}).status().message(), HasSubstr("lames"));
+  const ConfigFile file("lames = 4\n");
+  EXPECT_THAT(Parse({"--config", file.path()}).status().message(), HasSubstr("lames"));
+}
+
+TEST(ConfigTest, MissingConfigFileIsNamed) {
+  const StatusOr<Invocation> out = Parse({"--config", "/nonexistent/gemmd.toml"});
+  ASSERT_FALSE(out.ok());
+  EXPECT_EQ(out.status().code(), StatusCode::kNotFound);
+  EXPECT_THAT(out.status().message(), HasSubstr("/nonexistent/gemmd.toml"));
+}
+
+TEST(LogTest, JsonEscapesQuotesControlsAndBrokenUtf8) {
+  EXPECT_EQ(JsonEscaped("a\"b\\c\n\t\x01"), "a\\\"b\\\\c\\u000a\\u0009\\u0001");
+  EXPECT_EQ(JsonEscaped("h\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80"),
+            "h\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80");
+  const std::string bad = "\xEF\xBF\xBD";
+  EXPECT_EQ(JsonEscaped("\xFFx"), bad + "x");
+  EXPECT_EQ(JsonEscaped("\xC3"), bad);                      // cut short
+  EXPECT_EQ(JsonEscaped("\xC0\xAF"), bad + bad);            // overlong
+  EXPECT_EQ(JsonEscaped("\xED\xA0\x80"), bad + bad + bad);  // surrogate
+}
+
+}  // namespace
+}  // namespace gemmd
