@@ -15,6 +15,7 @@
 #include "kernels/core/status.h"
 #include "server/engine/observer.h"
 #include "server/engine/request.h"
+#include "server/engine/request_queue.h"
 
 namespace gemmd {
 
@@ -24,14 +25,12 @@ struct EngineOptions {
   int dispatchers = 0;  // threads; 0: one a lane, at most the cores of this machine
 };
 
-// A handle by which an admitted request can be cancelled. Copyable, cheap, valid for ever.
-using RequestId = uint64_t;
-
 class Engine {  // Thread-safe.
  public:
-  // `backends` and `observer` outlive the engine. At least one backend; all of one kind.
+  // `backends` and `observer` outlive the engine. 1 to 64 backends, all of one kind; nobody else
+  // leases their lanes from now on. `observer` may be null.
   Engine(EngineOptions options, std::vector<Backend*> backends, EngineObserver* observer);
-  // Cuts what still waits (UNAVAILABLE) and waits for what runs on a device.
+  // Cuts what still waits (UNAVAILABLE) and waits for what runs on a device. Not from a `done`.
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -52,18 +51,19 @@ class Engine {  // Thread-safe.
 
   // Refuses new requests from now on.
   void StartDrain();
-  // Waits until nothing waits or runs; false when `deadline` passed first.
+  // Waits until every admitted request's `done` has returned; false when `deadline` passed first.
   bool WaitIdle(SteadyClock::time_point deadline);
-  // Fails what still waits with UNAVAILABLE.
+  // Fails what still waits with UNAVAILABLE. While draining, nothing waits again after it.
   void CutQueue();
 
   // The plan a request would get, without running it.
   StatusOr<Plan> Explain(const GemmProblem& problem, const PlanConstraints& constraints) const;
 
   bool healthy() const;  // false once any backend is not
+  bool draining() const;
   int queued_requests() const;
   int64_t queued_bytes() const;
-  int running_requests() const;
+  int running_requests() const;  // have a lane, or their `done` has not returned yet
 
  private:
   class Impl;

@@ -1,0 +1,78 @@
+// A backend that does nothing by itself: work on its lanes ends when the test says so.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "kernels/core/mutex.h"
+
+namespace gemmd::testing {
+
+struct ManualBackendOptions {
+  int lanes = 1;
+  // A problem takes ResultBytes() of it while it has a lane.
+  int64_t memory_bytes = int64_t{1} << 40;
+  DeviceTraits traits = CpuTraits();
+};
+
+// Thread-safe. Results are never written: D keeps what it had.
+class ManualBackend : public Backend {
+ public:
+  explicit ManualBackend(ManualBackendOptions options = {});
+  ~ManualBackend() override;  // nothing may run on a lane any more
+
+  std::string_view name() const override { return "manual"; }
+  const DeviceTraits& traits() const override { return options_.traits; }
+  Status CheckFits(const GemmProblem& problem) const override;
+  std::optional<LaneLease> TryAcquireLane(const GemmProblem& problem) override EXCLUDES(mu_);
+  void SetReleaseListener(std::function<void()> listener) override EXCLUDES(mu_);
+  bool healthy() const override EXCLUDES(mu_);
+  BackendUsage usage() const override EXCLUDES(mu_);
+
+  // --- What the test says ---
+
+  // Ends the oldest running product, on the calling thread. False when nothing runs.
+  bool CompleteNext(LaneResult result = {}) EXCLUDES(mu_);
+  // From now on every Submit ends at once, on the submitting thread; what runs now ends too.
+  void CompleteAll() EXCLUDES(mu_);
+  // The next Submit returns `status` and starts nothing.
+  void FailNextSubmit(Status status) EXCLUDES(mu_);
+  void SetHealthy(bool healthy) EXCLUDES(mu_);
+  // Blocks until `count` products in all have been started on lanes.
+  void WaitForStarted(int count) EXCLUDES(mu_);
+  // Blocks until a lane has been asked for in vain `count` times in all.
+  void WaitForRefused(int count) EXCLUDES(mu_);
+
+  int started() const EXCLUDES(mu_);
+  int running() const EXCLUDES(mu_);
+  int refused() const EXCLUDES(mu_);
+  // Of every product started so far, in order.
+  std::vector<GemmProblem> problems() const EXCLUDES(mu_);
+
+ private:
+  class ManualLane;
+
+  Status SubmitOn(int lane, const GemmProblem& problem, Lane::Done done) EXCLUDES(mu_);
+  void Release(int lane, int64_t bytes) EXCLUDES(mu_);
+
+  const ManualBackendOptions options_;
+  mutable Mutex mu_;
+  CondVar changed_;
+  std::vector<std::unique_ptr<ManualLane>> lanes_;  // constant once constructed
+  std::vector<bool> lane_taken_ GUARDED_BY(mu_);
+  int64_t used_bytes_ GUARDED_BY(mu_) = 0;
+  std::deque<Lane::Done> running_ GUARDED_BY(mu_);
+  std::vector<GemmProblem> problems_ GUARDED_BY(mu_);
+  int refused_ GUARDED_BY(mu_) = 0;
+  bool healthy_ GUARDED_BY(mu_) = true;
+  bool complete_at_once_ GUARDED_BY(mu_) = false;
+  std::optional<Status> next_submit_ GUARDED_BY(mu_);
+  std::function<void()> listener_ GUARDED_BY(mu_);
+};
+
+}  // namespace gemmd::testing
