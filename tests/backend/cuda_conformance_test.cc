@@ -1,0 +1,26 @@
+// Where there is no usable device every test is skipped with the driver's reason.
+#include "tests/backend/conformance.h"
+
+namespace gemmd {
+namespace {
+
+constexpr BackendChoice kChoice = BackendChoice::kCuda;
+
+std::vector<TypePair> Floats() {
+  return {kHalfTypes[0], kHalfTypes[1], kHalfTypes[2], kHalfTypes[3], kSingle};
+}
+
+}  // namespace
+
+INSTANTIATE_TEST_SUITE_P(Cuda, RowConformance,
+                         ::testing::ValuesIn(RowParams(kChoice, {Family::kCpAsyncMma,
+                                                                 Family::kCpAsyncSimt})),
+                         RowParamName);
+INSTANTIATE_TEST_SUITE_P(Cuda, ProductConformance,
+                         ::testing::ValuesIn(TypeParams(kChoice, Floats())), TypeParamName);
+INSTANTIATE_TEST_SUITE_P(Cuda, FloatConformance, ::testing::ValuesIn(TypeParams(kChoice, Floats())),
+                         TypeParamName);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Int8Conformance);  // there is no such kernel
+INSTANTIATE_TEST_SUITE_P(Cuda, LaneConformance, ::testing::Values(kChoice), ChoiceName);
+
+}  // namespace gemmd

@@ -1,0 +1,96 @@
+// Every kernel row at every stage count: where tiles and the ring begin and end.
+#include <algorithm>
+#include <limits>
+#include <set>
+#include <vector>
+
+#include "tests/backend/conformance.h"
+
+namespace gemmd {
+namespace {
+
+// Takes the cases of a list in turn, so that a long loop meets them all without multiplying.
+template <typename List>
+auto Turn(const List& list, size_t turn) {
+  return list[turn % std::size(list)];
+}
+
+}  // namespace
+
+TEST_P(RowConformance, HoldsAroundTheRingForEveryTranspose) {
+  const int64_t stages = std::max(GetParam().stages, 3);
+  const std::set<int64_t> k_tiles = {1, std::max<int64_t>(1, stages - 1), stages, stages + 1,
+                                     2 * stages + 1};
+  uint64_t seed = TestSeed();
+  for (const TypePair pair : types()) {
+    for (const Transposes ops : kAllTransposes) {
+      for (const int64_t tiles : k_tiles) {
+        for (const int64_t in_last : {tile_k(), int64_t{1}}) {
+          const int64_t k = (tiles - 1) * tile_k() + in_last;
+          const int64_t pad = static_cast<int64_t>(seed % 3);
+          Check(WithPadding(MakeProblem(pair, ops, 37, 27, k), pad), ++seed, constraints());
+        }
+      }
+    }
+  }
+}
+
+TEST_P(RowConformance, HoldsAroundTheEdgesOfATile) {
+  const auto pairs = types();
+  uint64_t seed = TestSeed();
+  size_t turn = 0;
+  for (const int64_t m : {int64_t{1}, tile_m() - 1, tile_m(), tile_m() + 1}) {
+    for (const int64_t n : {int64_t{1}, tile_n() - 1, tile_n(), tile_n() + 1}) {
+      for (const Transposes ops : kAllTransposes) {
+        const TypePair pair = Turn(pairs, turn);
+        const int64_t k = Turn(std::vector<int64_t>{1, 7, tile_k() + 1}, turn);
+        const int64_t pad = Turn(std::vector<int64_t>{0, 1, 3, 8, 5}, turn++);
+        Check(WithPadding(MakeProblem(pair, ops, m, n, k), pad), ++seed, constraints());
+      }
+    }
+  }
+}
+
+TEST_P(RowConformance, AppliesEveryEpilogueAcrossTiles) {
+  uint64_t seed = TestSeed();
+  size_t turn = 0;
+  for (const TypePair pair : types()) {
+    for (const EpilogueCase& epilogue : EpiloguesFor(pair.ab)) {
+      const GemmProblem problem = MakeProblem(pair, Turn(kAllTransposes, turn++), tile_m() + 3,
+                                              tile_n() + 1, tile_k() + 9, epilogue);
+      Check(WithPadding(problem, 5), ++seed, constraints());
+    }
+  }
+}
+
+TEST_P(RowConformance, StridesAndBroadcastsOverABatchOfTiles) {
+  uint64_t seed = TestSeed();
+  for (const TypePair pair : types()) {
+    for (const int broadcast : {0, 1, 2}) {
+      EpilogueCase epilogue;
+      if (pair.ab != DType::kI8) epilogue.beta = 1;
+      GemmProblem problem = MakeProblem(pair, kAllTransposes[broadcast], tile_m() / 2 + 1,
+                                        tile_n() / 2 + 1, tile_k() + 1, epilogue);
+      problem.batch = 3;
+      problem = WithPadding(problem, 3);
+      if (broadcast == 1) problem.a.batch_stride = 0;
+      if (broadcast == 2) problem.b.batch_stride = problem.c.batch_stride = 0;
+      Check(problem, ++seed, constraints());
+    }
+  }
+}
+
+TEST_P(RowConformance, SpreadsNaNToItsRowAndColumnOnly) {
+  for (const TypePair pair : types()) {
+    if (pair.ab == DType::kI8) continue;
+    const int64_t m = tile_m() + 2, n = tile_n() + 2, k = tile_k() + 5;
+    GemmData data(MakeProblem(pair, {Op::kN, Op::kN}, m, n, k), TestSeed());
+    const double nan = std::numeric_limits<double>::quiet_NaN();
+    data.SetA([&](int64_t, int64_t i, int64_t l) { return i == m - 1 && l == 0 ? nan : 0.0; });
+    data.SetB([&](int64_t, int64_t l, int64_t j) { return j == 0 && l == k - 1 ? nan : 1.0; });
+    data.PoisonResult(std::byte{0xa5});
+    Check(data, constraints());
+  }
+}
+
+}  // namespace gemmd
