@@ -61,10 +61,12 @@ clean_up() {
   exit "$status"
 }
 
-# Reads what the server wrote once it was bound: lines listen=HOST:PORT and metrics=HOST:PORT.
+# Reads what the server writes, at once and whole, when it serves: "grpc HOST:PORT" and
+# "metrics HOST:PORT".
 read_ports() {
-  server_address=$(sed -n 's/^listen=//p' "$work_dir/ports" 2>/dev/null) || return 1
-  metrics_address=$(sed -n 's/^metrics=//p' "$work_dir/ports")
+  [[ -e $work_dir/ports ]] || return 1
+  server_address=$(sed -n 's/^grpc //p' "$work_dir/ports")
+  metrics_address=$(sed -n 's/^metrics //p' "$work_dir/ports")
   [[ -n $server_address && -n $metrics_address ]]
 }
 
