@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Format, size and shell checks of the source text; needs no build.
+# Checks of the source text: format, lengths, scripts, the metrics that README.md names. No build.
 #   deploy/ci/lint.sh [--self-test]     with --self-test: proves that each check can fail
 set -euo pipefail
 # shellcheck source=../lib.sh
@@ -49,12 +49,22 @@ check_no_glob() {
     fail "file(GLOB): list the sources"
 }
 
+# README.md names the metrics that tests/golden/metrics.txt holds, and no others.
+check_metrics_table() {
+  local golden=$root_dir/tests/golden/metrics.txt difference
+  [[ -e $golden ]] || return 0
+  difference=$(diff <(awk '{print $1}' "$golden" | sort -u) \
+    <(grep '^| .gemmd_' "$root_dir/README.md" | grep -oE 'gemmd_[a-z_]+' | sort -u)) ||
+    fail "README.md's metrics (>) differ from $golden (<):"$'\n'"$difference"
+}
+
 check_all() {
   failures=0
   check_format
   check_lengths
   check_shell
   check_no_glob
+  check_metrics_table
 }
 
 self_test() {
@@ -62,6 +72,7 @@ self_test() {
     [a.cc]=$'int  f( );\n'
     [long.h]=$(printf 'int a;%.0s\n' {1..501})$'\n'
     [a.sh]=$'#!/bin/bash\necho $1\n'
+    [tests/golden/metrics.txt]=$'gemmd_unnamed gauge\n'
     [CMakeLists.txt]=$'file(GLOB sources *.cc)\n'
   )
   local name folder
@@ -69,6 +80,8 @@ self_test() {
   # shellcheck disable=SC2064  # the folder's name is wanted as it is now
   trap "rm -rf '$folder'" EXIT
   cp "$root_dir/.clang-format" "$folder"
+  mkdir -p "$folder/tests/golden"
+  touch "$folder/README.md"
   root_dir=$folder
   check_all
   ((failures == 0)) || die "self-test: an empty tree was refused"
