@@ -1,0 +1,88 @@
+#include "tests/bench/measure.h"
+
+#include <algorithm>
+
+#include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/handles.h"
+
+namespace gemmd::bench {
+namespace {
+
+using Graph = CudaOwner<cudaGraphExec_t, &cudaGraphExecDestroy>;
+
+constexpr int kMaxLaunches = 2000;  // of one graph
+
+StatusOr<double> SecondsOf(const std::function<Status()>& work, const Event& begin,
+                           const Event& end, cudaStream_t stream) {
+  RETURN_IF_CUDA_ERROR(cudaEventRecord(begin.get(), stream));
+  RETURN_IF_ERROR(work());
+  RETURN_IF_CUDA_ERROR(cudaEventRecord(end.get(), stream));
+  RETURN_IF_CUDA_ERROR(cudaEventSynchronize(end.get()));
+  float milliseconds = 0;
+  RETURN_IF_CUDA_ERROR(cudaEventElapsedTime(&milliseconds, begin.get(), end.get()));
+  return milliseconds * 1e-3;
+}
+
+StatusOr<Graph> Capture(const Enqueue& enqueue, int launches, cudaStream_t stream) {
+  RETURN_IF_CUDA_ERROR(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  Status status;
+  for (int i = 0; i < launches && status.ok(); ++i) status = enqueue(i, stream);
+  cudaGraph_t graph = nullptr;
+  RETURN_IF_CUDA_ERROR(cudaStreamEndCapture(stream, &graph));
+  cudaGraphExec_t exec = nullptr;
+  if (status.ok()) {
+    status = CudaStatus(cudaGraphInstantiate(&exec, graph, 0), "cudaGraphInstantiate");
+  }
+  IgnoreAtShutdown(cudaGraphDestroy(graph));
+  RETURN_IF_ERROR(std::move(status));
+  return Graph(exec);
+}
+
+double Quantile(std::vector<double> sorted, double q) {
+  return sorted[static_cast<size_t>(q * static_cast<double>(sorted.size() - 1) + 0.5)];
+}
+
+struct Variant {
+  Graph graph;
+  int launches = 0;
+  std::vector<double> microseconds;  // of one launch, a sample a round
+};
+
+}  // namespace
+
+StatusOr<std::vector<Timing>> MeasureInterleaved(const std::vector<Enqueue>& enqueues,
+                                                 const MeasureOptions& options) {
+  ASSIGN_OR_RETURN(const Stream stream, MakeStream());
+  ASSIGN_OR_RETURN(const Event begin, MakeEvent());
+  ASSIGN_OR_RETURN(const Event end, MakeEvent());
+  std::vector<Variant> variants(enqueues.size());
+  for (size_t v = 0; v < variants.size(); ++v) {
+    const auto probe = [&] {
+      for (int i = 0; i < 4; ++i) RETURN_IF_ERROR(enqueues[v](i, stream.get()));
+      return OkStatus();
+    };
+    ASSIGN_OR_RETURN(double four, SecondsOf(probe, begin, end, stream.get()));  // warm-up
+    ASSIGN_OR_RETURN(four, SecondsOf(probe, begin, end, stream.get()));
+    const double wanted = options.sample_seconds / (four / 4);
+    variants[v].launches = std::clamp(static_cast<int>(wanted), 4, kMaxLaunches);
+    ASSIGN_OR_RETURN(variants[v].graph, Capture(enqueues[v], variants[v].launches, stream.get()));
+  }
+  for (int round = 0; round <= options.rounds; ++round) {  // the first is warm-up
+    for (Variant& variant : variants) {
+      const auto replay = [&] {
+        return CudaStatus(cudaGraphLaunch(variant.graph.get(), stream.get()), "cudaGraphLaunch");
+      };
+      ASSIGN_OR_RETURN(const double seconds, SecondsOf(replay, begin, end, stream.get()));
+      if (round > 0) variant.microseconds.push_back(seconds * 1e6 / variant.launches);
+    }
+  }
+  std::vector<Timing> timings;
+  for (Variant& variant : variants) {
+    std::vector<double>& us = variant.microseconds;
+    std::sort(us.begin(), us.end());
+    timings.push_back({Quantile(us, 0.5), Quantile(us, 0.05), Quantile(us, 0.95)});
+  }
+  return timings;
+}
+
+}  // namespace gemmd::bench

@@ -1,0 +1,35 @@
+// Timing of kernels: variants interleaved in one run, on operands that come from device memory.
+//
+// The card's clock follows its power limit, so only variants that were measured in turns within one
+// run can be compared. Each sample is one replay of a CUDA graph of several launches over rotating
+// operand sets, so that neither launch gaps nor L2 hits from the launch before are in it.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include <cuda_runtime_api.h>
+
+#include "kernels/core/status.h"
+
+namespace gemmd::bench {
+
+struct Timing {
+  double median_us = 0;  // of one launch
+  double p5_us = 0;
+  double p95_us = 0;
+};
+
+struct MeasureOptions {
+  int rounds = 7;                // samples of each variant
+  double sample_seconds = 3e-3;  // a graph is as many launches as take about this long
+};
+
+// Enqueues launch number `index`; the variant picks its operand set by it.
+using Enqueue = std::function<Status(int index, cudaStream_t stream)>;
+
+// One Timing for each variant, in order.
+StatusOr<std::vector<Timing>> MeasureInterleaved(const std::vector<Enqueue>& variants,
+                                                 const MeasureOptions& options = {});
+
+}  // namespace gemmd::bench

@@ -1,0 +1,168 @@
+// Kernels launched directly: what the compiler and the driver made of them, and the pipeline's
+// rules.
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/core/numeric.h"
+#include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/device_image.h"
+#include "kernels/cuda/handles.h"
+#include "kernels/plan/planner.h"
+#include "tests/device/device_fixture.h"
+
+namespace gemmd {
+namespace {
+
+constexpr Op kOps[] = {Op::kN, Op::kT};
+
+class KernelTest : public DeviceTest {
+ protected:
+  // Runs `plan` on random operands of `seed` with D poisoned; returns D's and the counters' bytes.
+  void Run(const GemmProblem& p, const Plan& plan, uint64_t seed, std::vector<std::byte>& d,
+           std::vector<uint64_t>& counters) {
+    const DeviceImage image = *ImageOf(p);
+    std::vector<std::byte> host(static_cast<size_t>(image.bytes), std::byte{0xff});
+    std::mt19937_64 random(seed);
+    std::normal_distribution<float> normal;
+    const auto fill = [&](const ImageMatrix& m, int64_t rows) {
+      for (int64_t i = 0; i < m.matrices * rows * m.ld; ++i) {
+        StoreElement(host.data() + m.offset, p.type_a, i, normal(random));
+      }
+    };
+    fill(image.a, p.a.rows);
+    fill(image.b, p.b.rows);
+    std::fill_n(host.begin() + image.counters_offset, 8 * kStallCounters, std::byte{0});
+    DeviceBuffer memory = *MakeDeviceBuffer(image.bytes);
+    auto* base = static_cast<std::byte*>(memory.get());
+    ASSERT_EQ(cudaMemcpy(base, host.data(), host.size(), cudaMemcpyHostToDevice), cudaSuccess);
+    GemmParams params;
+    params.a = base + image.a.offset, params.lda = image.a.ld;
+    params.b = base + image.b.offset, params.ldb = image.b.ld;
+    params.d = base + image.d.offset, params.ldd = image.d.ld;
+    params.stride_a = image.a.batch_stride, params.stride_b = image.b.batch_stride;
+    params.stride_d = image.d.batch_stride;
+    params.counters = reinterpret_cast<unsigned long long*>(base + image.counters_offset);
+    const Status launched = Launch(p, plan, params, nullptr);
+    ASSERT_TRUE(launched.ok()) << launched.ToString();
+    ASSERT_EQ(cudaMemcpy(host.data(), base, host.size(), cudaMemcpyDeviceToHost), cudaSuccess);
+    d.resize(static_cast<size_t>(*ResultBytes(p)));
+    ReadResult(p, image, host.data(), {nullptr, nullptr, nullptr, nullptr, d.data()});
+    counters.resize(kStallCounters);
+    std::copy_n(host.data() + image.counters_offset, 8 * kStallCounters,
+                reinterpret_cast<std::byte*>(counters.data()));
+  }
+
+  template <typename Visit>  // (row, type, op_a, op_b) of every instance
+  void ForEachInstance(Visit visit) {
+    for (int row = 0; row < kKernelRows; ++row) {
+      for (const DType type : {DType::kF16, DType::kBF16, DType::kF32}) {
+        for (const Op op_a : kOps) {
+          for (const Op op_b : kOps) {
+            if (KernelAttributes(row, type, op_a, op_b).ok()) visit(row, type, op_a, op_b);
+          }
+        }
+      }
+    }
+  }
+};
+
+GemmProblem Problem(int64_t m, int64_t n, int64_t k, DType type, int64_t batch = 1) {
+  GemmProblem p;
+  p.m = m, p.n = n, p.k = k, p.batch = batch;
+  p.type_a = p.type_b = p.type_d = type;
+  return WithPackedLayouts(p);
+}
+
+TEST_F(KernelTest, NoInstanceSpillsOrUsesMoreRegistersThanThePlannerCounts) {
+  int instances = 0;
+  ForEachInstance([&](int row, DType type, Op op_a, Op op_b) {
+    const KernelConfig& config = kKernelTable[row].config;
+    const cudaFuncAttributes attributes = *KernelAttributes(row, type, op_a, op_b);
+    EXPECT_EQ(attributes.localSizeBytes, 0U) << kKernelTable[row].name << " " << Name(type);
+    if (config.max_stages > 0) {
+      EXPECT_LE(attributes.numRegs, RegistersPerThread(config)) << kKernelTable[row].name;
+    }
+    ++instances;
+  });
+  EXPECT_GE(instances, 4 * 8 + 2 * 4 + 3);
+}
+
+TEST_F(KernelTest, ResidentBlocksAgreeWithTheDriverAtEveryStageCount) {
+  ForEachInstance([&](int row, DType type, Op op_a, Op op_b) {
+    const KernelConfig& config = kKernelTable[row].config;
+    for (int stages = 1; stages <= config.max_stages; ++stages) {
+      const int expected = ResidentBlocks(config, stages, traits_);
+      if (expected == 0) continue;
+      const int driver = *DriverResidentBlocks(row, stages, type, op_a, op_b);
+      // The planner counts the registers that the residency was asked for; fewer may be used.
+      EXPECT_GE(driver, expected) << kKernelTable[row].name << " stages " << stages;
+    }
+  });
+}
+
+TEST_F(KernelTest, BitsDoNotDependOnTheStageCount) {
+  const uint64_t seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  const Planner planner(traits_);
+  for (int row = 0; row < kKernelRows; ++row) {
+    const KernelConfig& config = kKernelTable[row].config;
+    if (config.max_stages == 0) continue;
+    const DType type = config.family == Family::kCpAsyncMma ? DType::kBF16 : DType::kF32;
+    const GemmProblem p = Problem(301, 203, 17 * config.block_k + 5, type, 3);
+    std::vector<std::byte> first, d;
+    std::vector<uint64_t> counters;
+    for (int stages = 1; stages <= config.max_stages; ++stages) {
+      const StatusOr<Plan> plan = planner.PlanFor(p, {.row = row, .stages = stages, .split_k = {}});
+      if (!plan.ok()) break;
+      Run(p, *plan, seed, d, counters);
+      if (stages == 1) first = d;
+      EXPECT_EQ(d, first) << kKernelTable[row].name << " stages " << stages;
+    }
+  }
+}
+
+TEST_F(KernelTest, CountersAddUpToTheTilesAndStepsOfTheLaunch) {
+  const Planner planner(traits_);
+  for (int row = 0; row < kKernelRows; ++row) {
+    const KernelConfig& config = kKernelTable[row].config;
+    if (config.max_stages == 0) continue;
+    const DType type = config.family == Family::kCpAsyncMma ? DType::kF16 : DType::kF32;
+    const GemmProblem p = Problem(300, 500, 1000, type, 2);
+    for (const int stages : {1, 3}) {
+      const Plan plan = *planner.PlanFor(p, {.row = row, .stages = stages, .split_k = {}});
+      std::vector<std::byte> d;
+      std::vector<uint64_t> counters;
+      Run(p, plan, 1, d, counters);
+      const int64_t tiles = CeilDiv(300, config.block_m) * CeilDiv(500, config.block_n) * 2;
+      const auto [wait_full, wait_empty, mainloop, epilogue, k_tiles] =
+          std::tie(counters[0], counters[1], counters[2], counters[3], counters[4]);
+      EXPECT_EQ(k_tiles, static_cast<uint64_t>(tiles * CeilDiv(1000, config.block_k)));
+      EXPECT_GT(wait_full, 0U);
+      EXPECT_LT(wait_full + wait_empty, mainloop) << kKernelTable[row].name;
+      EXPECT_GT(epilogue, 0U);
+      EXPECT_EQ(wait_empty > 0, stages == 1) << "one barrier carries both edges from two stages on";
+    }
+  }
+}
+
+TEST(CudaStatusTest, CodesFollowTheKindOfError) {
+  EXPECT_TRUE(CudaStatus(cudaSuccess, "x").ok());
+  EXPECT_EQ(CudaStatus(cudaErrorMemoryAllocation, "x").code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(CudaStatus(cudaErrorNoKernelImageForDevice, "x").code(), StatusCode::kUnimplemented);
+  EXPECT_EQ(CudaStatus(cudaErrorIllegalAddress, "x").code(), StatusCode::kUnavailable);
+  EXPECT_EQ(CudaStatus(cudaErrorInvalidValue, "cudaFoo").code(), StatusCode::kInternal);
+  EXPECT_EQ(CudaStatus(cudaErrorInvalidValue, "cudaFoo").message().rfind("cudaFoo: ", 0), 0U);
+}
+
+TEST(CudaStatusTest, OnlyErrorsThatEndTheContextAreSticky) {
+  EXPECT_TRUE(IsSticky(cudaErrorIllegalAddress));
+  EXPECT_TRUE(IsSticky(cudaErrorLaunchFailure));
+  EXPECT_FALSE(IsSticky(cudaErrorMemoryAllocation));
+  EXPECT_FALSE(IsSticky(cudaErrorInvalidValue));
+  EXPECT_FALSE(IsSticky(cudaSuccess));
+}
+
+}  // namespace
+}  // namespace gemmd

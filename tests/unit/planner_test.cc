@@ -1,0 +1,198 @@
+#include "kernels/plan/planner.h"
+
+#include <cstdint>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace gemmd {
+namespace {
+
+using testing::HasSubstr;
+
+GemmProblem Problem(int64_t m, int64_t n, int64_t k, DType type = DType::kBF16) {
+  GemmProblem p;
+  p.m = m, p.n = n, p.k = k;
+  p.type_a = p.type_b = p.type_d = type;
+  return WithPackedLayouts(p);
+}
+
+Planner H200() { return Planner(H200Traits()); }
+
+TEST(KernelConfigTest, SharedMemoryIsStagesTimesPanelsAndNeverBelowTheEpiloguesNeed) {
+  const KernelConfig& c = kKernelTable[RowByName("cp_async_128x128x64")].config;
+  EXPECT_EQ(StageBytes(c), (128 + 128) * 64 * 2);
+  EXPECT_EQ(SmemBytes(c, 5), 5 * 32768);
+  const KernelConfig& wide = kKernelTable[RowByName("cp_async_128x256x32")].config;
+  EXPECT_EQ(StageBytes(wide), 24576);
+  EXPECT_EQ(EpilogueBytes(wide), 8 * 16 * (64 + 8) * 4);
+  EXPECT_EQ(SmemBytes(wide, 1), EpilogueBytes(wide));
+  EXPECT_EQ(SmemBytes(wide, 2), 2 * 24576);
+}
+
+TEST(KernelTableTest, NamesAreUniqueAndFound) {
+  for (int row = 0; row < kKernelRows; ++row) {
+    EXPECT_EQ(RowByName(kKernelTable[row].name), row) << kKernelTable[row].name;
+  }
+  EXPECT_EQ(RowByName("no such kernel"), -1);
+}
+
+TEST(ResidentBlocksTest, IsTheLeastOfSharedMemoryRegistersAndThreads) {
+  const KernelConfig& c = kKernelTable[RowByName("cp_async_128x128x64")].config;
+  const DeviceTraits h200 = H200Traits();
+  EXPECT_EQ(ResidentBlocks(c, 1, h200), 2) << "252 registers of 128 threads: two blocks";
+  EXPECT_EQ(ResidentBlocks(c, 3, h200), 2) << "2 * (98304 + 1024) <= 233472";
+  EXPECT_EQ(ResidentBlocks(c, 4, h200), 1) << "2 * (131072 + 1024) > 233472";
+  EXPECT_EQ(ResidentBlocks(c, 7, h200), 1) << "229376 <= 232448";
+  EXPECT_EQ(ResidentBlocks(c, 8, h200), 0) << "262144 > 232448";
+}
+
+TEST(PlannerTest, EveryCandidateFitsTheDevice) {
+  const Planner planner = H200();
+  for (const DType type : {DType::kF16, DType::kBF16, DType::kF32}) {
+    for (const int64_t extent : {1, 63, 128, 1000, 4096, 100000}) {
+      const GemmProblem p = Problem(extent, 4096, extent, type);
+      const std::vector<Plan> plans = planner.Candidates(p);
+      ASSERT_FALSE(plans.empty());
+      for (const Plan& plan : plans) {
+        EXPECT_GE(plan.resident_blocks, 1) << ToString(plan);
+        EXPECT_LE(plan.smem_bytes, H200Traits().smem_per_block_bytes) << ToString(plan);
+        EXPECT_GT(plan.predicted_seconds, 0) << ToString(plan);
+        EXPECT_TRUE(TakesTypes(kKernelTable[plan.row].config, p, H200Traits())) << ToString(plan);
+      }
+    }
+  }
+}
+
+TEST(PlannerTest, PicksTheFirstOfItsCandidates) {
+  const Planner planner = H200();
+  for (const int64_t k : {16, 100, 1000, 16384}) {
+    const GemmProblem p = Problem(3001, 5003, k);
+    const StatusOr<Plan> plan = planner.PlanFor(p);
+    ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+    const Plan first = planner.Candidates(p).front();
+    EXPECT_EQ(plan->row, first.row);
+    EXPECT_EQ(plan->stages, first.stages);
+  }
+}
+
+TEST(PlannerTest, NeverPicksMoreStagesThanThereAreKTiles) {
+  const Planner planner = H200();
+  for (int64_t k = 1; k <= 640; k += 13) {
+    const StatusOr<Plan> plan = planner.PlanFor(Problem(4096, 4096, k));
+    ASSERT_TRUE(plan.ok());
+    EXPECT_LE(plan->stages, CeilDiv(k, kKernelTable[plan->row].config.block_k)) << "k=" << k;
+  }
+}
+
+TEST(PlannerTest, LongKTakesMoreThanOneStageAndASmallTileForFewRows) {
+  const Planner planner = H200();
+  const StatusOr<Plan> large = planner.PlanFor(Problem(4096, 4096, 4096));
+  ASSERT_TRUE(large.ok());
+  EXPECT_GE(large->stages, 2);
+  const StatusOr<Plan> small = planner.PlanFor(Problem(64, 64, 4096));
+  ASSERT_TRUE(small.ok());
+  EXPECT_EQ(small->kernel(), "cp_async_64x64x64");
+}
+
+TEST(PlannerTest, OneKTileIsLimitedByKTiles) {
+  const StatusOr<Plan> plan = H200().PlanFor(Problem(100, 100, 16));
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan->stages, 1);
+  EXPECT_EQ(plan->limit, StageLimit::kKTiles);
+}
+
+TEST(PlannerTest, ForcedStagesAreTakenAndSaidToBeForced) {
+  const StatusOr<Plan> plan =
+      H200().PlanFor(Problem(1000, 1000, 100),
+                     {.row = RowByName("cp_async_64x64x64"), .stages = 7, .split_k = {}});
+  ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+  EXPECT_EQ(plan->stages, 7) << "more than the two K tiles there are";
+  EXPECT_EQ(plan->source, PlanSource::kForced);
+  EXPECT_EQ(plan->limit, StageLimit::kForced);
+}
+
+TEST(PlannerTest, RefusesWhatCannotRunWithFieldValueAndLimit) {
+  const Planner planner = H200();
+  const GemmProblem p = Problem(1000, 1000, 1000);
+  const auto refusal = [&](PlanConstraints constraints) {
+    const StatusOr<Plan> plan = planner.PlanFor(p, constraints);
+    EXPECT_FALSE(plan.ok());
+    EXPECT_EQ(plan.status().code(), StatusCode::kInvalidArgument);
+    return plan.status();
+  };
+  Status status = refusal({.row = RowByName("cp_async_128x128x64"), .stages = 8, .split_k = {}});
+  EXPECT_EQ(status.field(), "plan.stages");
+  EXPECT_THAT(status.message(), HasSubstr("plan.stages=8 exceeds the limit 7"));
+  EXPECT_EQ(refusal({.row = {}, .stages = 0, .split_k = {}}).field(), "plan.stages");
+  status = refusal({.row = RowByName("simt_64x64x16"), .stages = {}, .split_k = {}});
+  EXPECT_EQ(status.field(), "plan.kernel");
+  EXPECT_THAT(status.message(), HasSubstr("simt_64x64x16"));
+  EXPECT_EQ(refusal({.row = {}, .stages = {}, .split_k = 2}).field(), "plan.split_k");
+}
+
+TEST(PlannerTest, ADeviceWithLessSharedMemoryGetsFewerStages) {
+  DeviceTraits small = H200Traits();
+  small.compute_capability = 86;
+  small.smem_per_block_bytes = 101376;
+  small.smem_per_sm_bytes = 102400;
+  const Planner planner(small);
+  for (const Plan& plan : planner.Candidates(Problem(4096, 4096, 4096))) {
+    EXPECT_LE(plan.smem_bytes, 101376) << ToString(plan);
+  }
+  const StatusOr<Plan> plan =
+      planner.PlanFor(Problem(4096, 4096, 4096),
+                      {.row = RowByName("cp_async_128x128x64"), .stages = 4, .split_k = {}});
+  EXPECT_EQ(plan.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(plan.status().message(), HasSubstr("limit 3"));
+}
+
+TEST(PlannerTest, AProblemWithoutAProductRunsTheEpilogueAlone) {
+  GemmProblem p = Problem(100, 100, 0);
+  p.beta = 2.0;
+  StatusOr<Plan> plan = H200().PlanFor(p);
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan->kernel(), "epilogue_only");
+  EXPECT_EQ(plan->stages, 0);
+  p = Problem(100, 100, 100);
+  p.alpha = 0.0;
+  plan = H200().PlanFor(p);
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan->kernel(), "epilogue_only");
+}
+
+TEST(PlannerTest, AnEmptyProductLaunchesNothing) {
+  const StatusOr<Plan> plan = H200().PlanFor(Problem(0, 100, 100));
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan->row, -1);
+  EXPECT_EQ(plan->kernel(), "none");
+}
+
+TEST(PlannerTest, TypesWithoutAKernelAreUnimplementedAndNamed) {
+  GemmProblem p = Problem(10, 10, 10, DType::kF64);
+  EXPECT_EQ(H200().PlanFor(p).status().code(), StatusCode::kUnimplemented);
+  EXPECT_THAT(H200().PlanFor(p).status().message(), HasSubstr("f64"));
+  p = Problem(10, 10, 10, DType::kF32);
+  p.mode = ComputeMode::kTf32;
+  EXPECT_EQ(H200().PlanFor(p).status().code(), StatusCode::kUnimplemented);
+  p = Problem(10, 10, 10, DType::kF8E4M3);
+  p.type_d = DType::kBF16;
+  EXPECT_EQ(Planner(CpuTraits()).PlanFor(p).status().code(), StatusCode::kUnimplemented);
+}
+
+TEST(PlannerTest, ACpuTakesItsBlasForEveryTypeItHas) {
+  const Planner planner(CpuTraits());
+  for (const DType type : {DType::kF16, DType::kBF16, DType::kF32, DType::kF64}) {
+    const StatusOr<Plan> plan = planner.PlanFor(Problem(10, 10, 10, type));
+    ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+    EXPECT_EQ(plan->kernel(), "openblas");
+  }
+  const StatusOr<Plan> forced =
+      planner.PlanFor(Problem(10, 10, 10), {.row = {}, .stages = 3, .split_k = {}});
+  EXPECT_EQ(forced.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(forced.status().field(), "plan.stages");
+}
+
+}  // namespace
+}  // namespace gemmd
