@@ -4,6 +4,7 @@ namespace gemmd {
 
 std::string_view Name(RejectReason reason) {
   switch (reason) {
+    case RejectReason::kInvalid: return "invalid";
     case RejectReason::kQueueFull: return "queue_full";
     case RejectReason::kQueueBytes: return "queue_bytes";
     case RejectReason::kDraining: return "draining";

@@ -12,6 +12,7 @@
 namespace gemmd {
 
 enum class RejectReason : uint8_t {
+  kInvalid,  // malformed or too large: refused before it reached the engine
   kQueueFull,
   kQueueBytes,
   kDraining,
@@ -21,9 +22,9 @@ enum class RejectReason : uint8_t {
   kDeviceLost,
 };
 inline constexpr RejectReason kRejectReasons[] = {
-    RejectReason::kQueueFull, RejectReason::kQueueBytes, RejectReason::kDraining,
-    RejectReason::kMemory,    RejectReason::kDeadline,   RejectReason::kUnsupported,
-    RejectReason::kDeviceLost};
+    RejectReason::kInvalid,     RejectReason::kQueueFull, RejectReason::kQueueBytes,
+    RejectReason::kDraining,    RejectReason::kMemory,    RejectReason::kDeadline,
+    RejectReason::kUnsupported, RejectReason::kDeviceLost};
 std::string_view Name(RejectReason reason);  // "queue_full", "queue_bytes", "draining", ...
 
 // Why a request was not admitted.

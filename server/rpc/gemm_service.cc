@@ -48,7 +48,10 @@ class GemmServiceImpl::Call final : public grpc::ServerUnaryReactor {
 
   void Start(SteadyClock::time_point deadline) {
     StatusOr<DecodedGemm> decoded = DecodeGemm(*request_, service_->max_message_bytes_);
-    if (!decoded.ok()) return Refuse(decoded.status());
+    if (!decoded.ok()) {
+      service_->observer_->Rejected(RejectReason::kInvalid);
+      return Refuse(decoded.status());
+    }
     request_id_ = decoded->request_id.empty() ? service_->NewRequestId() : decoded->request_id;
     problem_ = decoded->problem;
 
@@ -137,8 +140,10 @@ class GemmServiceImpl::Call final : public grpc::ServerUnaryReactor {
   std::optional<RequestId> engine_id_;  // written by the handler, read by OnCancel
 };
 
-GemmServiceImpl::GemmServiceImpl(Engine* engine, int64_t max_message_bytes, spdlog::logger* log)
+GemmServiceImpl::GemmServiceImpl(Engine* engine, EngineObserver* observer,
+                                 int64_t max_message_bytes, spdlog::logger* log)
     : engine_(engine),
+      observer_(observer),
       max_message_bytes_(max_message_bytes),
       log_(log),
       id_prefix_(RandomPrefix()) {}

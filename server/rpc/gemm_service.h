@@ -15,9 +15,10 @@ namespace gemmd {
 
 class GemmServiceImpl final : public v1::GemmService::CallbackService {  // Thread-safe.
  public:
-  // Results of more than `max_message_bytes` are refused. `engine` and `log` outlive the service;
-  // the service outlives its calls (WaitIdle).
-  GemmServiceImpl(Engine* engine, int64_t max_message_bytes, spdlog::logger* log);
+  // Results of more than `max_message_bytes` are refused. `observer` hears of the requests that the
+  // codec refuses; the engine has its own. All outlive the service; the service outlives its calls.
+  GemmServiceImpl(Engine* engine, EngineObserver* observer, int64_t max_message_bytes,
+                  spdlog::logger* log);
 
   grpc::ServerUnaryReactor* Gemm(grpc::CallbackServerContext* context,
                                  const v1::GemmRequest* request,
@@ -36,6 +37,7 @@ class GemmServiceImpl final : public v1::GemmService::CallbackService {  // Thre
   std::string NewRequestId();
 
   Engine* const engine_;
+  EngineObserver* const observer_;
   const int64_t max_message_bytes_;
   spdlog::logger* const log_;
   const std::string id_prefix_;       // tells this process's ids from another's

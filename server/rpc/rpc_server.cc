@@ -22,7 +22,7 @@ constexpr int kMinPingIntervalMs = 10'000;
 // Messages that the transport may hold besides those that the queue accounts for.
 constexpr int64_t kMessagesInTransit = 16;
 
-void SetLimits(const ServerFacts& facts, grpc::ServerBuilder* builder) {
+void SetLimits(const RpcFacts& facts, grpc::ServerBuilder* builder) {
   const auto message_bytes = static_cast<int>(facts.max_message_bytes + kMessageSlackBytes);
   builder->SetMaxReceiveMessageSize(message_bytes);
   builder->SetMaxSendMessageSize(message_bytes);
@@ -56,10 +56,10 @@ std::chrono::system_clock::time_point ToSystem(SteadyClock::time_point deadline)
 
 // Services before the server: it is destroyed first, and its calls use them.
 struct RpcServer::Parts {
-  Parts(RpcOptions options_in, Engine* engine, std::vector<const Backend*> backends,
-        const TotalsObserver* totals, spdlog::logger* log)
+  Parts(RpcOptions options_in, Engine* engine, EngineObserver* observer,
+        std::vector<const Backend*> backends, const TotalsObserver* totals, spdlog::logger* log)
       : options(std::move(options_in)),
-        gemm(engine, options.facts.max_message_bytes, log),
+        gemm(engine, observer, options.facts.max_message_bytes, log),
         server_info(options.facts, engine, std::move(backends), totals) {}
 
   const RpcOptions options;
@@ -74,6 +74,7 @@ struct RpcServer::Parts {
 RpcServer::RpcServer(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 
 StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(RpcOptions options, Engine* engine,
+                                                      EngineObserver* observer,
                                                       std::vector<const Backend*> backends,
                                                       const TotalsObserver* totals,
                                                       spdlog::logger* log) {
@@ -81,8 +82,8 @@ StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(RpcOptions options, Engine
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
 
-  auto parts =
-      std::make_unique<Parts>(std::move(options), engine, std::move(backends), totals, log);
+  auto parts = std::make_unique<Parts>(std::move(options), engine, observer, std::move(backends),
+                                       totals, log);
   const std::string wanted = parts->options.host + ":" + std::to_string(parts->options.port);
   grpc::ServerBuilder builder;
   builder.AddListeningPort(wanted, grpc::InsecureServerCredentials(), &parts->port);

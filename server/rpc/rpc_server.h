@@ -22,9 +22,9 @@ namespace gemmd {
 inline constexpr int64_t kMessageSlackBytes = 64 << 10;
 
 struct RpcOptions {
-  std::string host;   // "127.0.0.1", "[::1]", "localhost"
-  int port = 0;       // 0: a free one
-  ServerFacts facts;  // max_message_bytes bounds the transport's messages too
+  std::string host;  // "127.0.0.1", "[::1]", "localhost"
+  int port = 0;      // 0: a free one
+  RpcFacts facts;    // max_message_bytes bounds the transport's messages too
 };
 
 class RpcServer {  // Thread-safe, but for Shutdown and the destructor.
@@ -32,6 +32,7 @@ class RpcServer {  // Thread-safe, but for Shutdown and the destructor.
   // Serves when it returns, and health says SERVING. FAILED_PRECONDITION naming the address when
   // it cannot be bound. What the pointers name outlives the server.
   static StatusOr<std::unique_ptr<RpcServer>> Start(RpcOptions options, Engine* engine,
+                                                    EngineObserver* observer,
                                                     std::vector<const Backend*> backends,
                                                     const TotalsObserver* totals,
                                                     spdlog::logger* log);

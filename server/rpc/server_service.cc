@@ -67,7 +67,7 @@ Status NotBuilt(const std::string& call, const std::string& instead) {
 
 }  // namespace
 
-ServerServiceImpl::ServerServiceImpl(ServerFacts facts, const Engine* engine,
+ServerServiceImpl::ServerServiceImpl(RpcFacts facts, const Engine* engine,
                                      std::vector<const Backend*> backends,
                                      const TotalsObserver* totals)
     : facts_(std::move(facts)),

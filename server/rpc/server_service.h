@@ -16,7 +16,7 @@
 namespace gemmd {
 
 // What does not change while a server runs.
-struct ServerFacts {
+struct RpcFacts {
   std::string version;
   std::string build;
   std::string backend_reason;
@@ -29,7 +29,7 @@ struct ServerFacts {
 class ServerServiceImpl final : public v1::ServerService::CallbackService {  // Thread-safe.
  public:
   // All outlive the service. At least one backend; all of one kind.
-  ServerServiceImpl(ServerFacts facts, const Engine* engine, std::vector<const Backend*> backends,
+  ServerServiceImpl(RpcFacts facts, const Engine* engine, std::vector<const Backend*> backends,
                     const TotalsObserver* totals);
 
   grpc::ServerUnaryReactor* GetServerInfo(grpc::CallbackServerContext* context,
@@ -53,7 +53,7 @@ class ServerServiceImpl final : public v1::ServerService::CallbackService {  // 
                                     v1::ProfileResponse* response) override;
 
  private:
-  const ServerFacts facts_;
+  const RpcFacts facts_;
   const Engine* const engine_;
   const std::vector<const Backend*> backends_;
   const TotalsObserver* const totals_;

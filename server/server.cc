@@ -1,0 +1,145 @@
+#include "server/server.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <utility>
+#include <vector>
+
+#include <prometheus/registry.h>
+#include <spdlog/spdlog.h>
+
+#include "server/engine/observer.h"
+#include "server/engine/totals.h"
+#include "server/metrics/metrics_server.h"
+#include "server/metrics/pool_collector.h"
+#include "server/metrics/prometheus_observer.h"
+#include "server/rpc/rpc_server.h"
+
+namespace gemmd {
+namespace {
+
+// What watchers of health have to read that the server stops, before their streams are cut.
+constexpr std::chrono::milliseconds kLastWords{250};
+
+std::vector<Backend*> Pointers(const BackendSet& set) {
+  std::vector<Backend*> out;
+  for (const auto& backend : set.backends) out.push_back(backend.get());
+  return out;
+}
+
+void LogBackends(const BackendSet& set, spdlog::logger& log) {
+  log.info("backend {} ({})", set.backends.front()->name(), set.reason);
+  for (const auto& backend : set.backends) {
+    const DeviceTraits& traits = backend->traits();
+    log.info("device {} \"{}\": {} lanes", traits.ordinal, traits.name, backend->usage().lanes);
+  }
+}
+
+RpcOptions MakeRpcOptions(const Config& config, const BuildFacts& build,
+                          const std::string& backend_reason) {
+  RpcOptions out;
+  out.host = config.listen.host;
+  out.port = config.listen.port;
+  out.facts.version = build.version;
+  out.facts.build = build.revision + " " + build.type;
+  out.facts.backend_reason = backend_reason;
+  out.facts.max_message_bytes = config.max_message_bytes;
+  out.facts.max_queued_requests = config.max_queued_requests;
+  out.facts.max_queued_bytes = config.max_queued_bytes;
+  return out;
+}
+
+}  // namespace
+
+// In the order in which they are made; destroyed the other way round, so that calls end before the
+// engine that they use, and that before the devices.
+struct Server::Parts {
+  std::shared_ptr<spdlog::logger> log;
+  BackendSet backends;
+  std::shared_ptr<prometheus::Registry> registry = std::make_shared<prometheus::Registry>();
+  PrometheusObserver prometheus{*registry};
+  TotalsObserver totals;
+  ObserverList observers{{&prometheus, &totals}};
+  std::unique_ptr<Engine> engine;
+  std::unique_ptr<MetricsServer> metrics;  // null: off
+  std::unique_ptr<RpcServer> rpc;
+};
+
+Server::Server(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+Server::~Server() = default;
+
+StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, BackendSet backends,
+                                                const BuildFacts& build,
+                                                std::shared_ptr<spdlog::logger> log) {
+  auto parts = std::make_unique<Parts>();
+  parts->log = std::move(log);
+  parts->backends = std::move(backends);
+  LogBackends(parts->backends, *parts->log);
+
+  const std::vector<Backend*> pointers = Pointers(parts->backends);
+  const std::vector<const Backend*> readers(pointers.begin(), pointers.end());
+  EngineOptions options;
+  options.max_queued_requests = config.max_queued_requests;
+  options.max_queued_bytes = config.max_queued_bytes;
+  parts->engine = std::make_unique<Engine>(options, pointers, &parts->observers);
+
+  // An address that is taken is a mistake in the configuration, better told than served without.
+  if (config.metrics_enabled) {
+    ServerFacts facts;
+    facts.version = build.version;
+    facts.revision = build.revision;
+    const auto pools = std::make_shared<PoolCollector>(*parts->engine, readers, facts);
+    ASSIGN_OR_RETURN(parts->metrics,
+                     MetricsServer::Start(config.metrics.ToString(), {parts->registry, pools}));
+  }
+  ASSIGN_OR_RETURN(
+      parts->rpc,
+      RpcServer::Start(MakeRpcOptions(config, build, parts->backends.reason), parts->engine.get(),
+                       &parts->observers, readers, &parts->totals, parts->log.get()));
+  auto server = std::unique_ptr<Server>(new Server(std::move(parts)));
+  server->parts_->log->info("serving gRPC on {}, metrics on {}", server->grpc_address(),
+                            config.metrics_enabled ? server->metrics_address() : "no address");
+  return server;
+}
+
+std::string Server::grpc_address() const { return parts_->rpc->address(); }
+std::string Server::metrics_address() const {
+  return parts_->metrics == nullptr ? "" : parts_->metrics->address();
+}
+bool Server::healthy() const { return parts_->engine->healthy(); }
+const Engine& Server::engine() const { return *parts_->engine; }
+
+void Server::StartDrain() {
+  parts_->rpc->StopServing();
+  parts_->engine->StartDrain();
+}
+
+bool Server::WaitIdle(SteadyClock::time_point deadline) {
+  return parts_->engine->WaitIdle(deadline) && parts_->rpc->WaitIdle(deadline);
+}
+
+void Server::CutQueue() { parts_->engine->CutQueue(); }
+
+void Server::Shutdown() { parts_->rpc->Shutdown(SteadyClock::now() + kLastWords); }
+
+Status WritePortFile(const std::string& path, const Server& server) {
+  const std::string unfinished = path + ".part";
+  const auto refuse = [&path](const std::string& why) {
+    return Unavailable("port-file=" + path + " cannot be written: " + why);
+  };
+  std::ofstream file(unfinished, std::ios::trunc);
+  file << "grpc " << server.grpc_address() << '\n';
+  if (!server.metrics_address().empty()) file << "metrics " << server.metrics_address() << '\n';
+  file.close();
+  if (!file) return refuse(std::strerror(errno));
+  if (std::rename(unfinished.c_str(), path.c_str()) != 0) {
+    const std::string why = std::strerror(errno);
+    std::remove(unfinished.c_str());
+    return refuse(why);
+  }
+  return OkStatus();
+}
+
+}  // namespace gemmd
