@@ -71,6 +71,7 @@ have patchelf || die "no patchelf; run deploy/packages.sh bundle"
 [[ -x $build_dir/bin/gemmd && -x $build_dir/bin/gemmctl ]] || die "no gemmd in $build_dir/bin: build it"
 
 stage=$(mktemp -d)
+chmod 755 "$stage"
 trap 'rm -rf "$stage"' EXIT
 mkdir -p "$stage/bin" "$stage/lib" "$stage/deploy"
 cp "$root_dir/LICENSE" "$root_dir/README.md" "$stage"
