@@ -1,0 +1,417 @@
+#include "client/gemm_client.h"
+
+#include <atomic>
+#include <cstring>
+#include <limits>
+#include <new>
+#include <random>
+#include <thread>
+
+#include <grpcpp/grpcpp.h>
+
+#include "client/retry_policy.h"
+#include "client/wire.h"
+#include "gemmd/v1/gemm.grpc.pb.h"
+#include "gemmd/v1/server.grpc.pb.h"
+#include "grpc/health/v1/health.grpc.pb.h"
+#include "kernels/core/checked.h"
+#include "kernels/core/mutex.h"
+
+namespace gemmd {
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+
+// Protobuf aborts the process that serialises a message of 2^31 bytes or more.
+constexpr int64_t kMostMessageBytes = std::numeric_limits<int32_t>::max() - (int64_t{64} << 10);
+// Room for what a message holds besides operands or result: lengths, tags, the execution record.
+constexpr int64_t kEnvelopeBytes = 1024;
+
+class Deadline {
+ public:
+  explicit Deadline(Milliseconds timeout) : timeout_(timeout), at_(SteadyClock::now() + timeout) {}
+  Milliseconds timeout() const { return timeout_; }
+  Milliseconds Remaining() const {
+    return std::chrono::duration_cast<Milliseconds>(at_ - SteadyClock::now());
+  }
+  void ApplyTo(grpc::ClientContext* context) const {
+    context->set_deadline(std::chrono::system_clock::now() + Remaining());
+  }
+
+ private:
+  Milliseconds timeout_;
+  SteadyClock::time_point at_;
+};
+
+Status CheckTimeout(Milliseconds timeout) {
+  // Far beyond this, adding it to a clock would overflow.
+  constexpr Milliseconds kMost = std::chrono::hours(24 * 365);
+  if (timeout > Milliseconds(0) && timeout <= kMost) return OkStatus();
+  return InvalidArgument("timeout", "timeout=" + std::to_string(timeout.count()) +
+                                        " ms is not between 1 and " +
+                                        std::to_string(kMost.count()) + " ms");
+}
+
+Status FromCall(const grpc::Status& status, const Deadline& deadline) {
+  Status result = wire::FromGrpc(status);
+  if (result.code() != StatusCode::kDeadlineExceeded) return result;
+  return DeadlineExceeded(result.message() + " (timeout " +
+                          std::to_string(deadline.timeout().count()) + " ms)");
+}
+
+template <typename Stub, typename Request, typename Response>
+Status Call(Stub* stub,
+            grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
+            const Request& request, Response* response, const Deadline& deadline) {
+  grpc::ClientContext context;
+  deadline.ApplyTo(&context);
+  return FromCall((stub->*method)(&context, request, response), deadline);
+}
+
+// gRPC takes a target without a port for one on port 443.
+Status CheckTarget(const std::string& target) {
+  if (target.rfind("unix:", 0) == 0 && target.size() > 5) return OkStatus();
+  const size_t colon = target.rfind(':');
+  const bool bracketed = !target.empty() && target.front() == '[';
+  const std::string port = colon == std::string::npos ? "" : target.substr(colon + 1);
+  const bool one_colon =
+      bracketed ? colon > 0 && target[colon - 1] == ']' : target.find(':') == colon;
+  const bool digits = !port.empty() && port.size() <= 5 &&
+                      port.find_first_not_of("0123456789") == std::string::npos;
+  if (colon == 0 || !one_colon || !digits || std::stoi(port) < 1 || std::stoi(port) > 65535) {
+    return InvalidArgument("server",
+                           "server=\"" + target + "\" is not HOST:PORT, [IPv6]:PORT or unix:PATH");
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+std::string_view Name(Serving serving) {
+  switch (serving) {
+    case Serving::kUnknown: return "UNKNOWN";
+    case Serving::kServing: return "SERVING";
+    case Serving::kNotServing: return "NOT_SERVING";
+    case Serving::kServiceUnknown: return "SERVICE_UNKNOWN";
+  }
+  return "UNKNOWN";
+}
+
+struct GemmClient::Impl {
+  explicit Impl(ClientOptions client_options) : options(std::move(client_options)) {}
+
+  double Jitter() EXCLUDES(mu) {
+    MutexLock lock(mu);
+    return std::uniform_real_distribution<double>(0, 1)(random);
+  }
+
+  // The server's limit, asked for once; ours until it has answered.
+  int64_t MessageLimit(const Deadline& deadline) {
+    const int64_t known = message_limit.load(std::memory_order_relaxed);
+    if (known > 0) return known;
+    v1::ServerInfo info;
+    const Status status = Call(server.get(), &v1::ServerService::StubInterface::GetServerInfo,
+                               v1::GetServerInfoRequest(), &info, deadline);
+    if (!status.ok() && status.code() != StatusCode::kUnimplemented) {
+      return options.max_message_bytes;
+    }
+    return Learn(info);
+  }
+
+  int64_t Learn(const v1::ServerInfo& info) {
+    int64_t limit = info.limits().max_message_bytes();
+    if (limit <= 0) limit = options.max_message_bytes;
+    limit = std::min(limit, kMostMessageBytes);
+    message_limit.store(limit, std::memory_order_relaxed);
+    return limit;
+  }
+
+  Status SendWithRetries(const v1::GemmRequest& request, const CallOptions& call,
+                         const Deadline& deadline, v1::GemmResponse* response,
+                         ClientResult* result);
+
+  const ClientOptions options;
+  std::shared_ptr<grpc::Channel> channel;
+  std::unique_ptr<v1::GemmService::StubInterface> gemm;
+  std::unique_ptr<v1::ServerService::StubInterface> server;
+  std::unique_ptr<grpc::health::v1::Health::StubInterface> health;
+  std::atomic<int64_t> message_limit{0};  // 0: not asked yet; any order, a plain value
+  Mutex mu;
+  std::minstd_rand random GUARDED_BY(mu){std::random_device{}()};
+};
+
+Status GemmClient::Impl::SendWithRetries(const v1::GemmRequest& request, const CallOptions& call,
+                                         const Deadline& deadline, v1::GemmResponse* response,
+                                         ClientResult* result) {
+  const RetryPolicy policy{.max_retries = call.max_retries,
+                           .initial_backoff = options.initial_backoff};
+  for (int attempt = 1;; ++attempt) {
+    response->Clear();
+    const SteadyClock::time_point start = SteadyClock::now();
+    Status status =
+        Call(gemm.get(), &v1::GemmService::StubInterface::Gemm, request, response, deadline);
+    result->attempts = attempt;
+    result->round_trip = SteadyClock::now() - start;
+    if (status.ok()) return status;
+    const auto delay = policy.NextDelay(status, attempt, deadline.Remaining(), Jitter());
+    if (delay) {
+      std::this_thread::sleep_for(*delay);
+      continue;
+    }
+    if (attempt == 1) return status;
+    Status last(status.code(),
+                status.message() + " (attempt " + std::to_string(attempt) + ", the last)");
+    if (status.retry_after()) (void)std::move(last).WithRetryAfter(*status.retry_after());
+    return std::move(last).WithField(status.field());
+  }
+}
+
+GemmClient::GemmClient(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+GemmClient::~GemmClient() = default;
+
+StatusOr<std::unique_ptr<GemmClient>> GemmClient::Create(ClientOptions options) {
+  RETURN_IF_ERROR(CheckTarget(options.target));
+  if (options.max_message_bytes < 1 || options.max_message_bytes > kMostMessageBytes) {
+    return InvalidArgument("max_message_bytes",
+                           "max_message_bytes=" + std::to_string(options.max_message_bytes) +
+                               " is not between 1 and " + std::to_string(kMostMessageBytes));
+  }
+  grpc::ChannelArguments args;
+  args.SetMaxReceiveMessageSize(-1);  // the result's size is judged before the call
+  args.SetMaxSendMessageSize(-1);
+  args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // a proxy for the web does not carry this traffic
+  args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // a connection of its own for each client
+  args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000);  // how long one connect may take
+  args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2000);
+  auto impl = std::make_unique<Impl>(std::move(options));
+  impl->channel =
+      grpc::CreateCustomChannel(impl->options.target, grpc::InsecureChannelCredentials(), args);
+  impl->gemm = v1::GemmService::NewStub(impl->channel);
+  impl->server = v1::ServerService::NewStub(impl->channel);
+  impl->health = grpc::health::v1::Health::NewStub(impl->channel);
+  return std::unique_ptr<GemmClient>(new GemmClient(std::move(impl)));
+}
+
+Status GemmClient::Connect(Milliseconds timeout) {
+  RETURN_IF_ERROR(CheckTimeout(timeout));
+  const Deadline deadline(timeout);
+  if (impl_->channel->WaitForConnected(std::chrono::system_clock::now() + timeout * 9 / 10)) {
+    return OkStatus();
+  }
+  // The channel keeps its reason to itself; a call that fails tells it.
+  grpc::health::v1::HealthCheckResponse response;
+  const Status status = Call(impl_->health.get(), &grpc::health::v1::Health::StubInterface::Check,
+                             grpc::health::v1::HealthCheckRequest(), &response, deadline);
+  if (status.ok()) return status;
+  const std::string reason =
+      status.code() == StatusCode::kUnavailable ? status.message() : "no gRPC server answers there";
+  return Unavailable("cannot connect to " + impl_->options.target + " within " +
+                     std::to_string(timeout.count()) + " ms: " + reason);
+}
+
+namespace {
+
+// The operands to send, and how each is sent.
+StatusOr<std::vector<wire::Operand>> PlanOperands(const GemmProblem& p, const HostOperands& from,
+                                                  bool trim) {
+  std::vector<wire::Operand> operands;
+  const auto add = [&](std::string_view field, const MatrixLayout& layout, int64_t batch,
+                       DType type, const std::byte* data) -> Status {
+    ASSIGN_OR_RETURN(wire::Operand operand,
+                     wire::PlanOperand(field, layout, batch, type, data, !trim));
+    operands.push_back(operand);
+    return OkStatus();
+  };
+  if (p.reads_ab() || (!trim && from.a != nullptr)) {
+    RETURN_IF_ERROR(add("a", p.a, p.batch, p.type_a, from.a));
+  }
+  if (p.reads_ab() || (!trim && from.b != nullptr)) {
+    RETURN_IF_ERROR(add("b", p.b, p.batch, p.type_b, from.b));
+  }
+  if (p.reads_c() || (!trim && from.c != nullptr))
+    RETURN_IF_ERROR(add("c", p.c, p.batch, p.type_d, from.c));
+  if (p.bias != BiasAxis::kNone && !p.empty()) {
+    const int64_t length = p.bias_length();
+    const MatrixLayout row{.rows = 1, .cols = length, .ld = length, .batch_stride = 0};
+    RETURN_IF_ERROR(add("bias", row, 1, p.type_d, from.bias));
+  }
+  return operands;
+}
+
+// OUT_OF_RANGE when request or result would not fit a message of `limit` bytes.
+Status CheckSizes(const std::vector<wire::Operand>& operands, int64_t result_bytes,
+                  int64_t header_bytes, int64_t limit) {
+  std::optional<int64_t> total = header_bytes + kEnvelopeBytes;
+  std::string parts;
+  const wire::Operand* largest = nullptr;
+  for (const wire::Operand& operand : operands) {
+    total = CheckedAdd(total, operand.bytes);
+    parts += (parts.empty() ? "" : ", ") + std::string(operand.field) + " " +
+             std::to_string(operand.bytes);
+    if (largest == nullptr || operand.bytes > largest->bytes) largest = &operand;
+  }
+  const std::string of_limit =
+      " exceeds the limit of " + std::to_string(limit) + " bytes of one message";
+  if (!total || *total > limit) {
+    const std::string size = total ? std::to_string(*total) : "2^63 or more";
+    return OutOfRange(largest ? std::string(largest->field) : "request",
+                      "request of " + size + " bytes (" + parts + ")" + of_limit);
+  }
+  if (result_bytes > limit - kEnvelopeBytes) {
+    return OutOfRange("d", "result d of " + std::to_string(result_bytes) + " bytes" + of_limit);
+  }
+  return OkStatus();
+}
+
+// Copies the operands into the request; they have been found to fit.
+Status FillOperands(const std::vector<wire::Operand>& operands, v1::GemmRequest* request) {
+  try {
+    for (const wire::Operand& operand : operands) {
+      v1::Matrix* matrix = operand.field == "a"   ? request->mutable_a()
+                           : operand.field == "b" ? request->mutable_b()
+                           : operand.field == "c" ? request->mutable_c()
+                                                  : request->mutable_bias();
+      wire::Fill(operand, matrix);
+    }
+  } catch (const std::bad_alloc&) {
+    return ResourceExhausted("out of memory for the request's message");
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+StatusOr<ClientResult> GemmClient::Gemm(const GemmProblem& problem, const HostOperands& operands,
+                                        const CallOptions& options) {
+  RETURN_IF_ERROR(CheckTimeout(options.timeout));
+  const Deadline deadline(options.timeout);
+  RETURN_IF_ERROR(ValidateProblem(problem));
+  ASSIGN_OR_RETURN(const int64_t result_bytes, ResultBytes(problem));
+  if (result_bytes > 0 && operands.d == nullptr) {
+    return InvalidArgument("d", "d is null and holds " + std::to_string(result_bytes) + " bytes");
+  }
+  ASSIGN_OR_RETURN(const std::vector<wire::Operand> sent,
+                   PlanOperands(problem, operands, options.trim));
+
+  v1::GemmRequest request;
+  request.set_request_id(options.request_id);
+  wire::ToProto(problem, request.mutable_problem());
+  wire::ToProto(options, request.mutable_plan());
+  const auto header_bytes = static_cast<int64_t>(request.ByteSizeLong());
+  // First without asking anybody: what no server can take needs no server to refuse it.
+  RETURN_IF_ERROR(CheckSizes(sent, result_bytes, header_bytes, kMostMessageBytes));
+  RETURN_IF_ERROR(CheckSizes(sent, result_bytes, header_bytes, impl_->MessageLimit(deadline)));
+  RETURN_IF_ERROR(FillOperands(sent, &request));
+
+  v1::GemmResponse response;
+  ClientResult call;
+  RETURN_IF_ERROR(impl_->SendWithRetries(request, options, deadline, &response, &call));
+  if (static_cast<int64_t>(response.d().size()) != result_bytes) {
+    return Internal("the server answered " + std::to_string(response.d().size()) +
+                    " bytes of d, not " + std::to_string(result_bytes));
+  }
+  if (result_bytes > 0) std::memcpy(operands.d, response.d().data(), response.d().size());
+  ClientResult result = wire::FromProto(response.execution());
+  result.attempts = call.attempts;
+  result.round_trip = call.round_trip;
+  return result;
+}
+
+StatusOr<ClientServerInfo> GemmClient::Info(const CallOptions& options) {
+  RETURN_IF_ERROR(CheckTimeout(options.timeout));
+  v1::ServerInfo info;
+  RETURN_IF_ERROR(Call(impl_->server.get(), &v1::ServerService::StubInterface::GetServerInfo,
+                       v1::GetServerInfoRequest(), &info, Deadline(options.timeout)));
+  impl_->Learn(info);
+  return wire::FromProto(info);
+}
+
+StatusOr<std::vector<ClientKernel>> GemmClient::ListKernels(const CallOptions& options) {
+  RETURN_IF_ERROR(CheckTimeout(options.timeout));
+  v1::ListKernelsResponse response;
+  RETURN_IF_ERROR(Call(impl_->server.get(), &v1::ServerService::StubInterface::ListKernels,
+                       v1::ListKernelsRequest(), &response, Deadline(options.timeout)));
+  std::vector<ClientKernel> kernels;
+  for (const v1::Kernel& kernel : response.kernels()) kernels.push_back(wire::FromProto(kernel));
+  return kernels;
+}
+
+StatusOr<ClientExplanation> GemmClient::Plan(const GemmProblem& problem,
+                                             const CallOptions& options) {
+  RETURN_IF_ERROR(CheckTimeout(options.timeout));
+  RETURN_IF_ERROR(ValidateProblem(problem));
+  v1::ExplainPlanRequest request;
+  wire::ToProto(problem, request.mutable_problem());
+  wire::ToProto(options, request.mutable_plan());
+  request.set_lda(problem.a.ld);
+  request.set_ldb(problem.b.ld);
+  request.set_ldc(problem.c.ld);
+  v1::ExplainPlanResponse response;
+  RETURN_IF_ERROR(Call(impl_->server.get(), &v1::ServerService::StubInterface::ExplainPlan, request,
+                       &response, Deadline(options.timeout)));
+  ClientExplanation explanation{.plan = wire::FromProto(response.plan()), .candidates = {}};
+  for (const v1::Plan& plan : response.candidates()) {
+    explanation.candidates.push_back(wire::FromProto(plan));
+  }
+  return explanation;
+}
+
+StatusOr<ClientStatistics> GemmClient::Statistics(const CallOptions& options) {
+  RETURN_IF_ERROR(CheckTimeout(options.timeout));
+  v1::Statistics statistics;
+  RETURN_IF_ERROR(Call(impl_->server.get(), &v1::ServerService::StubInterface::GetStatistics,
+                       v1::GetStatisticsRequest(), &statistics, Deadline(options.timeout)));
+  return wire::FromProto(statistics);
+}
+
+namespace {
+
+Serving FromProto(grpc::health::v1::HealthCheckResponse::ServingStatus status) {
+  using Response = grpc::health::v1::HealthCheckResponse;
+  switch (status) {
+    case Response::SERVING: return Serving::kServing;
+    case Response::NOT_SERVING: return Serving::kNotServing;
+    case Response::SERVICE_UNKNOWN: return Serving::kServiceUnknown;
+    default: return Serving::kUnknown;
+  }
+}
+
+}  // namespace
+
+StatusOr<Serving> GemmClient::Health(const std::string& service, const CallOptions& options) {
+  RETURN_IF_ERROR(CheckTimeout(options.timeout));
+  grpc::health::v1::HealthCheckRequest request;
+  request.set_service(service);
+  grpc::health::v1::HealthCheckResponse response;
+  RETURN_IF_ERROR(Call(impl_->health.get(), &grpc::health::v1::Health::StubInterface::Check,
+                       request, &response, Deadline(options.timeout)));
+  return FromProto(response.status());
+}
+
+Status GemmClient::WatchHealth(const std::string& service,
+                               const std::function<bool(Serving)>& on_status,
+                               const CallOptions& options) {
+  grpc::ClientContext context;
+  Deadline deadline{Milliseconds(0)};
+  if (options.timeout != Milliseconds(0)) {
+    RETURN_IF_ERROR(CheckTimeout(options.timeout));
+    deadline = Deadline(options.timeout);
+    deadline.ApplyTo(&context);
+  }
+  grpc::health::v1::HealthCheckRequest request;
+  request.set_service(service);
+  const auto reader = impl_->health->Watch(&context, request);
+  grpc::health::v1::HealthCheckResponse response;
+  while (reader->Read(&response)) {
+    if (on_status(FromProto(response.status()))) continue;
+    context.TryCancel();
+    while (reader->Read(&response)) {
+    }
+    (void)reader->Finish();
+    return OkStatus();
+  }
+  return FromCall(reader->Finish(), deadline);
+}
+
+}  // namespace gemmd

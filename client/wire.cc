@@ -1,0 +1,276 @@
+#include "client/wire.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "google/rpc/error_details.pb.h"
+#include "kernels/core/checked.h"
+
+namespace gemmd::wire {
+namespace {
+
+using google::protobuf::Duration;
+
+double Seconds(const Duration& d) { return static_cast<double>(d.seconds()) + 1e-9 * d.nanos(); }
+
+// Saturates: a peer's nonsense must not overflow.
+Nanoseconds ToNanoseconds(const Duration& d) {
+  constexpr int64_t kMaxSeconds = 1'000'000'000;
+  const int64_t seconds = std::clamp<int64_t>(d.seconds(), -kMaxSeconds, kMaxSeconds);
+  return std::chrono::seconds(seconds) + Nanoseconds(d.nanos());
+}
+
+v1::DataType ToProto(DType type) {
+  switch (type) {
+    case DType::kF16: return v1::DATA_TYPE_F16;
+    case DType::kBF16: return v1::DATA_TYPE_BF16;
+    case DType::kF32: return v1::DATA_TYPE_F32;
+    case DType::kF64: return v1::DATA_TYPE_F64;
+    case DType::kF8E4M3: return v1::DATA_TYPE_F8_E4M3;
+    case DType::kF8E5M2: return v1::DATA_TYPE_F8_E5M2;
+    case DType::kI8: return v1::DATA_TYPE_I8;
+    case DType::kI32: return v1::DATA_TYPE_I32;
+  }
+  return v1::DATA_TYPE_UNSPECIFIED;
+}
+
+std::optional<DType> FromProto(v1::DataType type) {
+  switch (type) {
+    case v1::DATA_TYPE_F16: return DType::kF16;
+    case v1::DATA_TYPE_BF16: return DType::kBF16;
+    case v1::DATA_TYPE_F32: return DType::kF32;
+    case v1::DATA_TYPE_F64: return DType::kF64;
+    case v1::DATA_TYPE_F8_E4M3: return DType::kF8E4M3;
+    case v1::DATA_TYPE_F8_E5M2: return DType::kF8E5M2;
+    case v1::DATA_TYPE_I8: return DType::kI8;
+    case v1::DATA_TYPE_I32: return DType::kI32;
+    default: return std::nullopt;
+  }
+}
+
+v1::ComputeMode ToProto(ComputeMode mode) {
+  switch (mode) {
+    case ComputeMode::kIeee: return v1::COMPUTE_MODE_IEEE;
+    case ComputeMode::kTf32: return v1::COMPUTE_MODE_TF32;
+    case ComputeMode::kTf32x3: return v1::COMPUTE_MODE_TF32X3;
+  }
+  return v1::COMPUTE_MODE_UNSPECIFIED;
+}
+
+v1::Activation ToProto(Activation act) {
+  switch (act) {
+    case Activation::kNone: return v1::ACTIVATION_NONE;
+    case Activation::kRelu: return v1::ACTIVATION_RELU;
+    case Activation::kGelu: return v1::ACTIVATION_GELU;
+    case Activation::kSilu: return v1::ACTIVATION_SILU;
+  }
+  return v1::ACTIVATION_NONE;
+}
+
+v1::Transpose ToProto(Op op) { return op == Op::kT ? v1::TRANSPOSE_TRANS : v1::TRANSPOSE_NONE; }
+
+// "STAGE_LIMIT_SHARED_MEMORY" -> "shared_memory". Values that this client does not know keep their
+// number, so that a newer server's answer is still shown.
+std::string Word(const std::string& name, std::string_view prefix, int number) {
+  if (name.size() <= prefix.size()) return std::to_string(number);
+  std::string word = name.substr(prefix.size());
+  for (char& ch : word) {
+    if (ch >= 'A' && ch <= 'Z') ch = static_cast<char>(ch - 'A' + 'a');
+  }
+  return word;
+}
+
+StallSample FromProto(const v1::StallCycles& stalls) {
+  return {.measured = true,
+          .wait_full = stalls.wait_full(),
+          .wait_empty = stalls.wait_empty(),
+          .mainloop = stalls.mainloop(),
+          .epilogue = stalls.epilogue(),
+          .k_tiles = stalls.k_tiles()};
+}
+
+PhaseTimes FromProto(const v1::PhaseDurations& phases) {
+  return {.decode = ToNanoseconds(phases.decode()),
+          .queue = ToNanoseconds(phases.queue()),
+          .plan = ToNanoseconds(phases.plan()),
+          .stage = ToNanoseconds(phases.stage()),
+          .h2d = ToNanoseconds(phases.h2d()),
+          .kernel = ToNanoseconds(phases.kernel()),
+          .d2h = ToNanoseconds(phases.d2h()),
+          .unstage = ToNanoseconds(phases.unstage()),
+          .total = ToNanoseconds(phases.total())};
+}
+
+}  // namespace
+
+Status FromGrpc(const grpc::Status& status) {
+  if (status.ok()) return OkStatus();
+  Status result(static_cast<StatusCode>(status.error_code()), status.error_message());
+  google::rpc::Status details;
+  if (!details.ParseFromString(status.error_details())) return result;
+  for (const google::protobuf::Any& detail : details.details()) {
+    google::rpc::BadRequest bad_request;
+    google::rpc::RetryInfo retry_info;
+    if (detail.UnpackTo(&bad_request) && bad_request.field_violations_size() > 0) {
+      (void)std::move(result).WithField(bad_request.field_violations(0).field());
+    } else if (detail.UnpackTo(&retry_info)) {
+      const Nanoseconds delay = std::max(Nanoseconds(0), ToNanoseconds(retry_info.retry_delay()));
+      (void)std::move(result).WithRetryAfter(std::chrono::ceil<Milliseconds>(delay));
+    }
+  }
+  return result;
+}
+
+void ToProto(const GemmProblem& problem, v1::Problem* out) {
+  out->set_m(problem.m);
+  out->set_n(problem.n);
+  out->set_k(problem.k);
+  out->set_batch(problem.batch);
+  out->set_trans_a(ToProto(problem.op_a));
+  out->set_trans_b(ToProto(problem.op_b));
+  out->set_type_a(ToProto(problem.type_a));
+  out->set_type_b(ToProto(problem.type_b));
+  out->set_type_d(ToProto(problem.type_d));
+  out->set_compute_mode(ToProto(problem.mode));
+  out->set_alpha(problem.alpha);
+  out->set_beta(problem.beta);
+  out->set_bias_axis(problem.bias == BiasAxis::kPerRow ? v1::BIAS_AXIS_PER_ROW
+                                                       : v1::BIAS_AXIS_PER_COLUMN);
+  out->set_activation(ToProto(problem.act));
+  out->set_deterministic(problem.deterministic);
+}
+
+void ToProto(const CallOptions& options, v1::PlanOptions* out) {
+  out->set_kernel(options.kernel);
+  out->set_stages(options.stages);
+  out->set_split_k(options.split_k);
+}
+
+ClientPlan FromProto(const v1::Plan& plan) {
+  return {.kernel = plan.kernel(),
+          .stages = plan.stages(),
+          .split_k = plan.split_k(),
+          .source = Word(v1::PlanSource_Name(plan.source()), "PLAN_SOURCE_", plan.source()),
+          .limit = Word(v1::StageLimit_Name(plan.limit()), "STAGE_LIMIT_", plan.limit()),
+          .resident_blocks = plan.resident_blocks(),
+          .smem_bytes = plan.smem_bytes(),
+          .predicted_seconds = Seconds(plan.predicted()),
+          .measured_seconds = Seconds(plan.measured())};
+}
+
+ClientResult FromProto(const v1::Execution& execution) {
+  ClientResult result;
+  result.request_id = execution.request_id();
+  result.backend = execution.backend();
+  result.device = execution.device();
+  result.lane = execution.lane();
+  result.plan = FromProto(execution.plan());
+  result.phases = FromProto(execution.phases());
+  if (execution.has_stalls()) result.stalls = FromProto(execution.stalls());
+  result.flops = execution.flops();
+  return result;
+}
+
+ClientServerInfo FromProto(const v1::ServerInfo& info) {
+  ClientServerInfo out;
+  out.version = info.version();
+  out.build = info.build();
+  out.backend = info.backend();
+  out.backend_reason = info.backend_reason();
+  for (const v1::Device& d : info.devices()) {
+    out.devices.push_back({d.ordinal(), d.name(), d.uuid(), d.compute_capability(), d.sm_count(),
+                           d.memory_bytes(), d.driver_version(), d.lanes()});
+  }
+  out.max_message_bytes = info.limits().max_message_bytes();
+  out.max_queued_bytes = info.limits().max_queued_bytes();
+  out.max_queued_requests = info.limits().max_queued_requests();
+  out.max_extent = info.limits().max_extent();
+  for (const v1::TypeSupport& t : info.types()) {
+    const std::optional<DType> a = FromProto(t.type_a()), b = FromProto(t.type_b()),
+                               d = FromProto(t.type_d()), accumulate = FromProto(t.accumulate());
+    if (!a || !b || !d) continue;  // a type that this client cannot name, it cannot send
+    const ComputeMode mode = t.compute_mode() == v1::COMPUTE_MODE_TF32     ? ComputeMode::kTf32
+                             : t.compute_mode() == v1::COMPUTE_MODE_TF32X3 ? ComputeMode::kTf32x3
+                                                                           : ComputeMode::kIeee;
+    out.types.push_back({*a, *b, *d, mode, accumulate.value_or(*d)});
+  }
+  out.started_unix_seconds = static_cast<double>(info.started().seconds());
+  out.draining = info.draining();
+  return out;
+}
+
+ClientKernel FromProto(const v1::Kernel& kernel) {
+  return {.name = kernel.name(),
+          .block_m = kernel.block_m(),
+          .block_n = kernel.block_n(),
+          .block_k = kernel.block_k(),
+          .threads = kernel.threads(),
+          .max_stages = kernel.max_stages(),
+          .stage_bytes = kernel.stage_bytes(),
+          .usable = kernel.usable()};
+}
+
+ClientStatistics FromProto(const v1::Statistics& s) {
+  ClientStatistics out;
+  out.uptime_seconds = Seconds(s.uptime());
+  out.admitted = s.requests_admitted();
+  out.completed = s.requests_completed();
+  out.failed = s.requests_failed();
+  out.rejected = s.requests_rejected();
+  out.queued = s.queued();
+  out.queued_bytes = s.queued_bytes();
+  out.running = s.running();
+  out.flops = s.flops();
+  out.kernel_seconds = Seconds(s.kernel_time());
+  for (const v1::KernelStatistics& k : s.kernels()) {
+    out.kernels.push_back({k.kernel(), k.stages(), k.launches(), Seconds(k.kernel_time()),
+                           k.has_stalls() ? FromProto(k.stalls()) : StallSample{}});
+  }
+  return out;
+}
+
+StatusOr<Operand> PlanOperand(std::string_view field, const MatrixLayout& layout, int64_t batch,
+                              DType type, const std::byte* data, bool keep_padding) {
+  Operand operand{
+      .field = field, .layout = layout, .sent = layout, .batch = batch, .type = type, .data = data};
+  const bool shared = layout.batch_stride == 0;
+  // Matrices that overlap without padded rows are sent as they lie: packing would make them larger.
+  const std::optional<int64_t> matrix = CheckedMul(layout.rows, layout.cols);
+  const bool compact =
+      layout.ld == layout.cols && matrix && (batch <= 1 || layout.batch_stride <= *matrix);
+  if (!keep_padding && !compact) {
+    operand.sent.ld = layout.cols;
+    if (!shared && matrix) operand.sent.batch_stride = *matrix;
+  }
+  ASSIGN_OR_RETURN(operand.bytes, StorageBytes(operand.sent, batch, type, field));
+  if (shared && batch > 1) operand.batch = 1;
+  if (operand.bytes > 0 && data == nullptr) {
+    const std::string name(field);
+    return InvalidArgument(name,
+                           name + " is null and holds " + std::to_string(operand.bytes) + " bytes");
+  }
+  return operand;
+}
+
+void Fill(const Operand& operand, v1::Matrix* out) {
+  const MatrixLayout& from = operand.layout;
+  const MatrixLayout& to = operand.sent;
+  out->set_ld(to.ld);
+  out->set_batch_stride(to.batch_stride);
+  std::string* bytes = out->mutable_inline_();
+  if (operand.bytes == 0) return;
+  if (from == to) {
+    bytes->assign(reinterpret_cast<const char*>(operand.data), static_cast<size_t>(operand.bytes));
+    return;
+  }
+  const int64_t element = SizeOf(operand.type);
+  bytes->reserve(static_cast<size_t>(operand.bytes));
+  for (int64_t i = 0; i < operand.batch; ++i) {
+    for (int64_t row = 0; row < from.rows; ++row) {
+      const std::byte* start = operand.data + (i * from.batch_stride + row * from.ld) * element;
+      bytes->append(reinterpret_cast<const char*>(start), static_cast<size_t>(from.cols * element));
+    }
+  }
+}
+
+}  // namespace gemmd::wire

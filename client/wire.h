@@ -1,0 +1,43 @@
+// The client's side of proto/gemmd/v1: plain structs to messages and back. Internal to the client.
+#pragma once
+
+#include <grpcpp/support/status.h>
+
+#include "client/gemm_client.h"
+#include "gemmd/v1/gemm.pb.h"
+#include "gemmd/v1/server.pb.h"
+
+namespace gemmd::wire {
+
+// The gRPC status with its google.rpc details: the field at fault and the time to wait.
+Status FromGrpc(const grpc::Status& status);
+
+void ToProto(const GemmProblem& problem, v1::Problem* out);
+void ToProto(const CallOptions& options, v1::PlanOptions* out);
+
+// Without attempts and round trip, which the client knows.
+ClientResult FromProto(const v1::Execution& execution);
+ClientServerInfo FromProto(const v1::ServerInfo& info);
+ClientKernel FromProto(const v1::Kernel& kernel);
+ClientPlan FromProto(const v1::Plan& plan);
+ClientStatistics FromProto(const v1::Statistics& statistics);
+
+// One operand as it goes over the wire.
+struct Operand {
+  std::string_view field;  // "a"
+  MatrixLayout layout;     // as the caller stores it
+  MatrixLayout sent;       // as it is sent
+  int64_t batch = 0;       // matrices sent: 1 when the batch shares one
+  DType type{};
+  const std::byte* data = nullptr;
+  int64_t bytes = 0;  // sent
+};
+
+// How an operand is sent: packed, unless `keep_padding` or there is nothing to pack.
+// INVALID_ARGUMENT when `data` is null where bytes are needed.
+StatusOr<Operand> PlanOperand(std::string_view field, const MatrixLayout& layout, int64_t batch,
+                              DType type, const std::byte* data, bool keep_padding);
+// Copies the elements: operand.bytes are allocated.
+void Fill(const Operand& operand, v1::Matrix* out);
+
+}  // namespace gemmd::wire
