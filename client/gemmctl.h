@@ -1,0 +1,64 @@
+// What the verbs of gemmctl share. One process, one thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+#include "client/gemm_client.h"
+#include "client/json.h"
+
+namespace gemmd::ctl {
+
+// As grpc_health_probe's, which monitoring knows.
+enum ExitCode : int {
+  kExitOk = 0,
+  kExitBadInput = 1,  // arguments, files, or a product that the server refuses as malformed
+  kExitNoConnection = 2,
+  kExitRpc = 3,
+  kExitNotServing = 4,  // health only
+};
+
+struct Context {
+  std::string server = "127.0.0.1:50051";
+  double timeout_seconds = 60;
+  double connect_timeout_seconds = 5;
+  bool json = false;
+  std::function<int()> run;  // set by the verb that was named; returns an ExitCode
+
+  CallOptions Call() const;
+  // Connected, or kExitNoConnection in *exit_code with the reason already printed.
+  std::unique_ptr<GemmClient> Connect(int* exit_code) const;
+  // Prints the error, and as JSON where asked; returns `exit_code`.
+  int Fail(int exit_code, const Status& status) const;
+  // The exit code by the status: bad input, or a failed call.
+  int Fail(const Status& status) const;
+};
+
+// Each adds its verbs to the command line; Context outlives parsing and running.
+void AddMatmul(CLI::App* app, Context* context);
+void AddCheck(CLI::App* app, Context* context);
+void AddServerVerbs(CLI::App* app, Context* context);  // info, kernels, plan, stats
+void AddHealth(CLI::App* app, Context* context);
+
+// Options that the verbs word alike.
+CLI::Option* AddDType(CLI::App* verb, const std::string& flag, std::string* name,
+                      const std::string& help);
+std::optional<DType> ParseDType(const std::string& name);  // nullopt for ""
+DType DefaultResultType(DType type_a);
+
+Json ToJson(const ClientPlan& plan);
+Json ToJson(const ClientResult& result);
+Json ToJson(const StallSample& stalls);
+Json Seconds(Nanoseconds time);
+double Tflops(const ClientResult& result);  // by kernel time; 0 when nothing ran
+
+std::string Bytes(int64_t bytes);  // "64.0 MiB"
+std::string Time(double seconds);  // "12.3 us"
+// Rows of cells, in columns as wide as their widest cell; the first row is the heading.
+void PrintTable(const std::vector<std::vector<std::string>>& rows);
+void PrintJson(const Json& json);  // one line on stdout
+
+}  // namespace gemmd::ctl
