@@ -48,9 +48,20 @@ copy_libraries() {
     [[ ! $name =~ $host_libraries ]] || continue
     [[ $path == /* ]] || die "a program needs $name, which is not on this machine"
     strip -o "$stage/lib/$name" "$path"
+    # A library's own RUNPATH would switch the program's RPATH off for what the library needs.
+    [[ -z $(patchelf --print-rpath "$stage/lib/$name") ]] ||
+      patchelf --remove-rpath "$stage/lib/$name"
   done < <(for program in "$build_dir"/bin/*; do
     [[ -e $stage/bin/${program##*/} ]] && ldd "$program"
   done | awk '$2 == "=>" {print $1, $3}' | sort -u)
+}
+
+# Fails where a program would still take a library, other than the host's, from outside the bundle.
+check_closed() {
+  local name path
+  while read -r name path; do
+    [[ $name =~ $host_libraries || $path == "$stage"/* ]] || die "$name would come from '$path'"
+  done < <(for program in "$stage"/bin/*; do ldd "$program"; done | awk '$2 == "=>" {print $1, $3}')
 }
 
 # Prints the programs of the tests with their labels: "NAME LABEL[,LABEL]...".
@@ -86,6 +97,7 @@ if ((with_tests)); then
   done <"$stage/tests.txt"
 fi
 copy_libraries
+check_closed
 
 # Sorted names, no owner and one time: the same build makes the same tar.
 mkdir -p "$(dirname "$output")"
