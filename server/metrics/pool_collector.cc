@@ -1,0 +1,97 @@
+#include "server/metrics/pool_collector.h"
+
+#include <utility>
+
+#include "server/metrics/metric_text.h"
+
+namespace gemmd {
+namespace {
+
+using prometheus::ClientMetric;
+using prometheus::MetricFamily;
+
+MetricFamily GaugeFamily(std::string name, std::string help) {
+  MetricFamily family;
+  family.name = std::move(name);
+  family.help = std::move(help);
+  family.type = prometheus::MetricType::Gauge;
+  return family;
+}
+
+void AddValue(MetricFamily& family, std::vector<ClientMetric::Label> labels, double value) {
+  ClientMetric metric;
+  metric.label = std::move(labels);
+  metric.gauge.value = value;
+  family.metric.push_back(std::move(metric));
+}
+
+MetricFamily Single(std::string name, std::string help, double value) {
+  MetricFamily family = GaugeFamily(std::move(name), std::move(help));
+  AddValue(family, {}, value);
+  return family;
+}
+
+std::string DeviceLabel(const Backend& backend) { return std::to_string(backend.traits().ordinal); }
+
+// One series a device for `first` and one for what is left of `total`.
+void AddShare(MetricFamily& family, const Backend& backend, const char* first, const char* rest,
+              int64_t used, int64_t total) {
+  const std::string device = DeviceLabel(backend);
+  AddValue(family, {{"device", device}, {"state", first}}, static_cast<double>(used));
+  AddValue(family, {{"device", device}, {"state", rest}}, static_cast<double>(total - used));
+}
+
+}  // namespace
+
+PoolCollector::PoolCollector(const Engine& engine, std::vector<const Backend*> backends,
+                             const ServerFacts& facts)
+    : engine_(engine), backends_(std::move(backends)) {
+  MetricFamily build = GaugeFamily("gemmd_build_info", "1; what this server was built from.");
+  AddValue(build, {{"version", LabelText(facts.version)}, {"revision", LabelText(facts.revision)}},
+           1);
+  MetricFamily devices = GaugeFamily("gemmd_device_info", "1 for each device that serves.");
+  for (const Backend* backend : backends_) {
+    AddValue(devices,
+             {{"device", DeviceLabel(*backend)},
+              {"name", LabelText(backend->traits().name)},
+              {"uuid", LabelText(backend->traits().uuid)}},
+             1);
+  }
+  const std::chrono::duration<double> started = facts.started.time_since_epoch();
+  constant_ = {std::move(build), std::move(devices),
+               Single("gemmd_start_time_seconds", "When the server started, in Unix time.",
+                      started.count())};
+}
+
+std::vector<MetricFamily> PoolCollector::Collect() const {
+  MetricFamily lanes = GaugeFamily("gemmd_lanes", "Lanes of a device by state.");
+  MetricFamily device_pool =
+      GaugeFamily("gemmd_device_pool_bytes", "Device memory set aside at start, by state.");
+  MetricFamily pinned_pool =
+      GaugeFamily("gemmd_pinned_pool_bytes", "Pinned host memory set aside at start, by state.");
+  for (const Backend* backend : backends_) {
+    const BackendUsage usage = backend->usage();
+    AddShare(lanes, *backend, "busy", "idle", usage.lanes_in_use, usage.lanes);
+    AddShare(device_pool, *backend, "used", "free", usage.device_pool_used_bytes,
+             usage.device_pool_bytes);
+    AddShare(pinned_pool, *backend, "used", "free", usage.pinned_pool_used_bytes,
+             usage.pinned_pool_bytes);
+  }
+  std::vector<MetricFamily> families = constant_;
+  families.push_back(
+      Single("gemmd_queue_depth", "Products that wait for a lane.", engine_.queued_requests()));
+  families.push_back(Single("gemmd_queue_bytes", "Bytes of operands and results that wait.",
+                            static_cast<double>(engine_.queued_bytes())));
+  families.push_back(
+      Single("gemmd_running_requests", "Products that have a lane.", engine_.running_requests()));
+  families.push_back(
+      Single("gemmd_health", "1 while every device works, else 0.", engine_.healthy() ? 1 : 0));
+  families.push_back(
+      Single("gemmd_draining", "1 once new work is refused, else 0.", engine_.draining() ? 1 : 0));
+  families.push_back(std::move(lanes));
+  families.push_back(std::move(device_pool));
+  families.push_back(std::move(pinned_pool));
+  return families;
+}
+
+}  // namespace gemmd

@@ -1,0 +1,375 @@
+// The golden list is rewritten from what the code exports by
+//   GEMMD_UPDATE_GOLDEN=1 build/cpu/bin/metrics_test
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "server/metrics/metric_text.h"
+#include "server/metrics/metrics_server.h"
+#include "server/metrics/pool_collector.h"
+#include "server/metrics/prometheus_observer.h"
+#include "tests/support/engine_fixture.h"
+#include "tests/support/manual_backend.h"
+
+namespace gemmd {
+namespace {
+
+using ::testing::ContainsRegex;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+using ::testing::Not;
+
+using testing::Call;
+using testing::CallOptions;
+using testing::MakeRequest;
+using testing::ManualBackend;
+
+using Families = std::vector<prometheus::MetricFamily>;
+using Labels = std::map<std::string, std::string>;
+
+std::string TypeName(prometheus::MetricType type) {
+  switch (type) {
+    case prometheus::MetricType::Counter: return "counter";
+    case prometheus::MetricType::Gauge: return "gauge";
+    case prometheus::MetricType::Histogram: return "histogram";
+    default: return "other";
+  }
+}
+
+Labels LabelsOf(const prometheus::ClientMetric& metric) {
+  Labels labels;
+  for (const auto& label : metric.label) labels.emplace(label.name, label.value);
+  return labels;
+}
+
+// Of the one series with these labels; its number of observations where it is a histogram.
+double ValueOf(const Families& families, const std::string& name, const Labels& labels = {}) {
+  for (const auto& family : families) {
+    if (family.name != name) continue;
+    for (const auto& metric : family.metric) {
+      if (LabelsOf(metric) != labels) continue;
+      switch (family.type) {
+        case prometheus::MetricType::Counter: return metric.counter.value;
+        case prometheus::MetricType::Gauge: return metric.gauge.value;
+        default: return static_cast<double>(metric.histogram.sample_count);
+      }
+    }
+  }
+  ADD_FAILURE() << "no series " << name;
+  return -1;
+}
+
+// An engine on a manual backend, measured as the server measures it.
+class MetricsTest : public ::testing::Test {
+ protected:
+  void Start(DeviceTraits traits = CpuTraits(), EngineOptions options = {}) {
+    backend_ = std::make_unique<ManualBackend>(
+        testing::ManualBackendOptions{.lanes = 2, .traits = std::move(traits)});
+    engine_ = std::make_unique<Engine>(options, std::vector<Backend*>{backend_.get()}, &observer_);
+    collector_ = std::make_shared<PoolCollector>(
+        *engine_, std::vector<const Backend*>{backend_.get()},
+        ServerFacts{.version = "1.2.3", .revision = "abc", .started = {}});
+  }
+  void TearDown() override {
+    if (backend_ != nullptr) backend_->CompleteAll();
+    engine_.reset();
+  }
+
+  std::shared_ptr<Call> Send(CallOptions options = {}, RequestId* id = nullptr) {
+    auto call = std::make_shared<Call>();
+    const StatusOr<RequestId> sent = engine_->Submit(MakeRequest(call, options));
+    EXPECT_TRUE(sent.ok()) << sent.status().ToString();
+    if (id != nullptr && sent.ok()) *id = *sent;
+    return call;
+  }
+
+  Families Scrape() const {
+    Families families = registry_->Collect();
+    const Families pools = collector_->Collect();
+    families.insert(families.end(), pools.begin(), pools.end());
+    return families;
+  }
+
+  // Every end that a request can have.
+  void RunOneOfEachKind() {
+    Send({.m = 0})->Wait();
+    const auto done = Send();
+    backend_->WaitForStarted(1);
+    const auto failed = Send();
+    backend_->WaitForStarted(2);
+    RequestId id = 0;
+    const auto cancelled = Send({}, &id);
+    const auto expired = Send({.deadline = SteadyClock::now() + std::chrono::milliseconds(5)});
+    engine_->Cancel(id);
+    expired->Wait();
+    LaneResult result;
+    result.times.kernel = std::chrono::microseconds(50);
+    backend_->CompleteNext(result);
+    result.status = Internal("device error");
+    backend_->CompleteNext(result);
+    failed->Wait();
+    engine_->StartDrain();
+    EXPECT_FALSE(engine_->Submit(MakeRequest(std::make_shared<Call>(), {})).ok());
+    engine_->WaitIdle(SteadyClock::time_point::max());
+  }
+
+  const std::shared_ptr<prometheus::Registry> registry_ = std::make_shared<prometheus::Registry>();
+  PrometheusObserver observer_{*registry_};
+  std::unique_ptr<ManualBackend> backend_;
+  std::unique_ptr<Engine> engine_;
+  std::shared_ptr<PoolCollector> collector_;
+};
+
+// "name type label,label" a family, sorted.
+std::set<std::string> ShapeOf(const Families& families) {
+  std::set<std::string> lines;
+  for (const auto& family : families) {
+    for (const auto& metric : family.metric) {
+      std::string line = family.name + " " + TypeName(family.type);
+      const char* separator = " ";
+      for (const auto& [name, value] : LabelsOf(metric)) {
+        line += separator + name;
+        separator = ",";
+      }
+      lines.insert(line);
+    }
+  }
+  return lines;
+}
+
+TEST_F(MetricsTest, ExportExactlyTheGoldenNamesTypesAndLabels) {
+  Start();
+  RunOneOfEachKind();
+  const std::set<std::string> exported = ShapeOf(Scrape());
+  const std::string path = std::string(GEMMD_GOLDEN_DIR) + "/metrics.txt";
+  if (std::getenv("GEMMD_UPDATE_GOLDEN") != nullptr) {
+    std::ofstream file(path);
+    for (const std::string& line : exported) file << line << "\n";
+    ASSERT_TRUE(file.flush().good()) << path;
+  }
+  std::ifstream file(path);
+  ASSERT_TRUE(file.good()) << path;
+  std::set<std::string> golden;
+  for (std::string line; std::getline(file, line);) golden.insert(line);
+  EXPECT_EQ(exported, golden);
+}
+
+TEST_F(MetricsTest, AreNamedByTheRulesOfPrometheus) {
+  Start();
+  for (const auto& family : Scrape()) {
+    EXPECT_EQ(family.name.rfind("gemmd_", 0), 0u) << family.name;
+    EXPECT_FALSE(family.help.empty()) << family.name;
+    EXPECT_EQ(family.help.find_first_of("\n\\"), std::string::npos) << family.name;
+    const bool counter = family.type == prometheus::MetricType::Counter;
+    EXPECT_EQ(::testing::Value(family.name, EndsWith("_total")), counter) << family.name;
+    EXPECT_THAT(family.name, Not(ContainsRegex("_(ms|us|ns|millis|kib|mib)(_|$)")));
+  }
+}
+
+TEST_F(MetricsTest, KeepTheirSeriesBelowThreeThousandOnEightDevices) {
+  Start();
+  const PoolCollector eight(*engine_, std::vector<const Backend*>(8, backend_.get()), {});
+  RunOneOfEachKind();
+  Families families = registry_->Collect();
+  const Families pools = eight.Collect();
+  families.insert(families.end(), pools.begin(), pools.end());
+  std::istringstream text(prometheus::TextSerializer().Serialize(families));
+  int series = 0;
+  for (std::string line; std::getline(text, line);) series += line.front() != '#' ? 1 : 0;
+  EXPECT_GT(series, 500);
+  EXPECT_LT(series, 3000);
+}
+
+TEST_F(MetricsTest, MakeNoNewSeriesWhileServing) {
+  Start();
+  const auto count = [this] {
+    size_t series = 0;
+    for (const auto& family : Scrape()) series += family.metric.size();
+    return series;
+  };
+  const size_t before = count();
+  RunOneOfEachKind();
+  EXPECT_EQ(count(), before);
+}
+
+TEST_F(MetricsTest, CountEveryEndOnce) {
+  Start();
+  RunOneOfEachKind();
+  const Families families = Scrape();
+  EXPECT_EQ(ValueOf(families, "gemmd_requests_started_total"), 5);
+  EXPECT_EQ(ValueOf(families, "gemmd_requests_total", {{"code", "OK"}}), 2);
+  EXPECT_EQ(ValueOf(families, "gemmd_requests_total", {{"code", "CANCELLED"}}), 1);
+  EXPECT_EQ(ValueOf(families, "gemmd_requests_total", {{"code", "DEADLINE_EXCEEDED"}}), 1);
+  EXPECT_EQ(ValueOf(families, "gemmd_requests_total", {{"code", "INTERNAL"}}), 1);
+  EXPECT_EQ(ValueOf(families, "gemmd_rejected_total", {{"reason", "draining"}}), 1);
+  EXPECT_EQ(ValueOf(families, "gemmd_request_duration_seconds", {{"dtype", "f32"}}), 5);
+  EXPECT_EQ(ValueOf(families, "gemmd_request_bytes"), 5);
+  EXPECT_EQ(ValueOf(families, "gemmd_flops_total", {{"dtype", "f32"}}), 2 * 8 * 8 * 8);
+  const Labels openblas = {{"kernel", "openblas"}, {"stages", "0"}};
+  EXPECT_EQ(ValueOf(families, "gemmd_launches_total", openblas), 2);
+  EXPECT_EQ(ValueOf(families, "gemmd_kernel_duration_seconds", openblas), 1);
+  EXPECT_EQ(ValueOf(families, "gemmd_plan_selected_total",
+                    {{"kernel", "openblas"}, {"source", "model"}, {"limit", "none"}}),
+            2);
+  EXPECT_EQ(ValueOf(families, "gemmd_plan_selected_total",
+                    {{"kernel", "none"}, {"source", "model"}, {"limit", "none"}}),
+            1);
+  EXPECT_EQ(ValueOf(families, "gemmd_request_phase_seconds", {{"phase", "kernel"}}), 2);
+  EXPECT_EQ(ValueOf(families, "gemmd_request_phase_seconds", {{"phase", "decode"}}), 5);
+  EXPECT_EQ(ValueOf(families, "gemmd_request_phase_seconds", {{"phase", "h2d"}}), 0);
+}
+
+TEST_F(MetricsTest, ShowCyclesOfTheKernelAndStageCountThatRan) {
+  GemmRequest request;
+  request.problem.type_a = DType::kBF16;
+  GemmResult result;
+  result.plan = {.row = 1, .stages = 4, .limit = StageLimit::kResidency};
+  result.stalls = {.measured = true,
+                   .wait_full = 10,
+                   .wait_empty = 20,
+                   .mainloop = 300,
+                   .epilogue = 40,
+                   .k_tiles = 5};
+  observer_.Completed(request, result);
+  result.stalls.measured = false;
+  observer_.Completed(request, result);
+  const Families families = registry_->Collect();
+  const auto labels = [](const char* name, const char* value) {
+    return Labels{{"kernel", "cp_async_128x128x64"}, {"stages", "4"}, {name, value}};
+  };
+  EXPECT_EQ(ValueOf(families, "gemmd_kernel_stall_cycles_total", labels("wait", "full")), 10);
+  EXPECT_EQ(ValueOf(families, "gemmd_kernel_stall_cycles_total", labels("wait", "empty")), 20);
+  EXPECT_EQ(ValueOf(families, "gemmd_kernel_cycles_total", labels("part", "mainloop")), 300);
+  EXPECT_EQ(ValueOf(families, "gemmd_kernel_cycles_total", labels("part", "epilogue")), 40);
+}
+
+TEST_F(MetricsTest, GaugesShowTheEngineAsItIsAndReturnToZero) {
+  Start();
+  Send();
+  Send();
+  backend_->WaitForStarted(2);
+  Send({.bytes = 12345});
+  Families families = Scrape();
+  EXPECT_EQ(ValueOf(families, "gemmd_queue_depth"), 1);
+  EXPECT_EQ(ValueOf(families, "gemmd_queue_bytes"), 12345);
+  EXPECT_EQ(ValueOf(families, "gemmd_running_requests"), 2);
+  EXPECT_EQ(ValueOf(families, "gemmd_lanes", {{"device", "0"}, {"state", "busy"}}), 2);
+  EXPECT_EQ(ValueOf(families, "gemmd_lanes", {{"device", "0"}, {"state", "idle"}}), 0);
+  EXPECT_EQ(ValueOf(families, "gemmd_device_pool_bytes", {{"device", "0"}, {"state", "used"}}),
+            2 * 8 * 8 * 4);
+  EXPECT_EQ(ValueOf(families, "gemmd_health"), 1);
+  EXPECT_EQ(ValueOf(families, "gemmd_draining"), 0);
+  backend_->CompleteAll();
+  engine_->StartDrain();
+  engine_->WaitIdle(SteadyClock::time_point::max());
+  backend_->SetHealthy(false);
+  families = Scrape();
+  EXPECT_EQ(ValueOf(families, "gemmd_queue_depth"), 0);
+  EXPECT_EQ(ValueOf(families, "gemmd_queue_bytes"), 0);
+  EXPECT_EQ(ValueOf(families, "gemmd_running_requests"), 0);
+  EXPECT_EQ(ValueOf(families, "gemmd_lanes", {{"device", "0"}, {"state", "busy"}}), 0);
+  EXPECT_EQ(ValueOf(families, "gemmd_health"), 0);
+  EXPECT_EQ(ValueOf(families, "gemmd_draining"), 1);
+  EXPECT_EQ(ValueOf(families, "gemmd_build_info", {{"version", "1.2.3"}, {"revision", "abc"}}), 1);
+}
+
+TEST_F(MetricsTest, ADeviceNameCannotBreakTheExposition) {
+  DeviceTraits traits = CpuTraits();
+  traits.name = "a \"b\" \\ c\nd } 1\r\xff\xfe\x01";
+  traits.uuid = std::string("u\0v", 3);
+  Start(traits);
+  RunOneOfEachKind();
+  const std::string text = prometheus::TextSerializer().Serialize(Scrape());
+  EXPECT_THAT(text, HasSubstr(R"(name="a \"b\" \\ c?d } 1????")"));
+  EXPECT_THAT(text, HasSubstr(R"(uuid="u?v")"));
+  const std::string label = R"re([a-z_]+="([^"\]|\\[\\"n])*")re";
+  const std::string sample = "[a-z_]+([{]" + label + "(," + label + ")*[}])? [-+.0-9a-zA-Z]+";
+  const std::string comment = "# (HELP|TYPE) gemmd_[a-z0-9_]+ .*";
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    EXPECT_THAT(line, MatchesRegex(line.front() == '#' ? comment : sample));
+  }
+}
+
+TEST(LabelTextTest, KeepsPrintableAsciiAlone) {
+  EXPECT_EQ(LabelText("NVIDIA H200 (x\"\\)"), "NVIDIA H200 (x\"\\)");
+  EXPECT_EQ(LabelText("\n\x7f\xc3\xa9"), "????");
+}
+
+// --- Over HTTP ---
+
+std::string Get(int port, const std::string& path) {
+  const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  std::string answer;
+  if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) {
+    const std::string request = "GET " + path + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    EXPECT_EQ(::send(fd, request.data(), request.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(request.size()));
+    char buffer[4096];
+    for (ssize_t got = 0; (got = ::recv(fd, buffer, sizeof(buffer), 0)) > 0;) {
+      answer.append(buffer, static_cast<size_t>(got));
+    }
+  }
+  ::close(fd);
+  return answer;
+}
+
+TEST_F(MetricsTest, AreScrapedOverHttpFromEverySource) {
+  Start();
+  const auto server = MetricsServer::Start("127.0.0.1:0", {registry_, collector_});
+  ASSERT_TRUE(server.ok()) << server.status().ToString();
+  ASSERT_GT((*server)->port(), 0);
+  EXPECT_EQ((*server)->address(), "127.0.0.1:" + std::to_string((*server)->port()));
+  const std::string answer = Get((*server)->port(), "/metrics");
+  EXPECT_THAT(answer, HasSubstr("200 OK"));
+  EXPECT_THAT(answer, HasSubstr("gemmd_requests_total{code=\"OK\"} 0"));
+  EXPECT_THAT(answer, HasSubstr("gemmd_queue_depth 0"));
+}
+
+TEST(MetricsServerTest, AnAddressInUseIsAnErrorThatNamesIt) {
+  const auto first = MetricsServer::Start("127.0.0.1:0", {});
+  ASSERT_TRUE(first.ok()) << first.status().ToString();
+  const std::string address = (*first)->address();
+  const auto second = MetricsServer::Start(address, {});
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(second.status().code(), StatusCode::kUnavailable);
+  EXPECT_THAT(second.status().message(), HasSubstr(address));
+}
+
+TEST(MetricsServerTest, WhatIsNoHostAndPortIsRefused) {
+  for (const char* address :
+       {"", "127.0.0.1", ":9464", "127.0.0.1:", "127.0.0.1:65536", "127.0.0.1:-1", "127.0.0.1:80x",
+        "127.0.0.1:0,0.0.0.0:0", "::1:9464", "127.0.0.1:9464s", "a b:1"}) {
+    const auto server = MetricsServer::Start(address, {});
+    ASSERT_FALSE(server.ok()) << address;
+    EXPECT_EQ(server.status().code(), StatusCode::kInvalidArgument) << address;
+  }
+}
+
+TEST(MetricsServerTest, AnUnknownHostIsAnErrorThatNamesIt) {
+  const auto server = MetricsServer::Start("no-such-host.invalid:0", {});
+  ASSERT_FALSE(server.ok());
+  EXPECT_THAT(server.status().message(), HasSubstr("no-such-host.invalid:0"));
+}
+
+}  // namespace
+}  // namespace gemmd
