@@ -6,19 +6,15 @@
 namespace gemmd {
 namespace {
 
-// Constants of the model. The figures are per SM and clock; kernels/README.md has the measurements
-// that they are fitted to.
+// Constants of the model, in clocks of the highest SM clock. Fitted to the stage sweep of an H200
+// (kernels/README.md).
 constexpr double kLaunchSeconds = 2.5e-6;
-constexpr double kPanelLatencyClocks = 1000;  // L: L2 miss to data in shared memory, loaded
-constexpr double kL2BytesPerClock = 46;
-constexpr double kSmemBytesPerClock = 128;
-constexpr double kEpilogueBytesPerClock = 32;
-
-double MmaFlopsPerClock(const DeviceTraits& traits) {
-  // mma.sync reaches about 62 % of what wgmma does on sm_90.
-  return traits.compute_capability >= 90 ? 2540 : 2048;
-}
-constexpr double kSimtFlopsPerClock = 256 * 0.8;  // 128 FFMA lanes, less the loads that feed them
+constexpr double kPanelLatencyClocks = 1370;  // L: asked for to readable, under load
+constexpr double kStepOverheadClocks = 300;   // O: barrier and first fragments
+constexpr double kMmaFlopsPerClock = 2100;    // tensor issue alone
+constexpr double kSmemBytesPerClock = 216;    // what fragments and panels add to it
+constexpr double kSimtFlopsPerClock = 150;
+constexpr double kEpilogueBytesPerClock = 11;  // of D, and again of C
 
 struct TileShape {
   int64_t m_tiles, n_tiles, k_tiles;
@@ -31,24 +27,22 @@ TileShape ShapeOf(const KernelConfig& c, const GemmProblem& p) {
 }
 
 // C of the formula in planner.h.
-double StepClocks(const KernelConfig& c, const DeviceTraits& traits) {
+double StepClocks(const KernelConfig& c) {
   const double flops = 2.0 * c.block_m * c.block_n * c.block_k;
-  const double panel_bytes = 1.0 * (c.block_m + c.block_n) * c.block_k * ElementBytes(c);
+  if (c.family == Family::kCpAsyncSimt) return flops / kSimtFlopsPerClock;
   // Every warp reads its own rows of A and columns of B; the panel is written once.
-  const double warp_reads =
-      1.0 * (c.block_m * c.warps_n + c.block_n * c.warps_m) * c.block_k * ElementBytes(c);
-  const double issue = c.family == Family::kCpAsyncMma ? flops / MmaFlopsPerClock(traits)
-                                                       : flops / kSimtFlopsPerClock;
-  return std::max(
-      {issue, (warp_reads + panel_bytes) / kSmemBytesPerClock, panel_bytes / kL2BytesPerClock});
+  const double elements =
+      1.0 * (c.block_m * c.warps_n + c.block_n * c.warps_m + c.block_m + c.block_n) * c.block_k;
+  return flops / kMmaFlopsPerClock + elements * ElementBytes(c) / kSmemBytesPerClock;
 }
 
 double WaveClocks(const KernelConfig& c, const GemmProblem& p, const TileShape& shape, int stages,
-                  double resident, const DeviceTraits& traits) {
-  const double step = StepClocks(c, traits);
-  const double exposed =
-      stages == 1 ? kPanelLatencyClocks + step : kPanelLatencyClocks / (stages - 1);
-  const double period = std::max(resident * step, exposed);
+                  double resident) {
+  const double step = StepClocks(c);
+  const double period =
+      stages == 1 ? std::max(resident * step + kStepOverheadClocks, kPanelLatencyClocks + step)
+                  : std::max({resident * step, step + kStepOverheadClocks,
+                              kPanelLatencyClocks / (stages - 1)});
   const double tile_bytes = 1.0 * c.block_m * c.block_n * SizeOf(p.type_d);
   const double epilogue = resident * tile_bytes * (p.reads_c() ? 2 : 1) / kEpilogueBytesPerClock;
   return kPanelLatencyClocks + static_cast<double>(shape.k_tiles) * period + epilogue;
@@ -69,11 +63,10 @@ double PredictSeconds(const KernelConfig& c, const GemmProblem& p, int stages, i
   const TileShape shape = ShapeOf(c, p);
   const int64_t wave = int64_t{resident} * traits.sm_count;
   const int64_t full_waves = shape.tiles / wave, rest = shape.tiles % wave;
-  double clocks =
-      static_cast<double>(full_waves) * WaveClocks(c, p, shape, stages, resident, traits);
+  double clocks = static_cast<double>(full_waves) * WaveClocks(c, p, shape, stages, resident);
   if (rest > 0) {
     const auto rest_resident = static_cast<double>(CeilDiv(rest, traits.sm_count));
-    clocks += WaveClocks(c, p, shape, stages, rest_resident, traits);
+    clocks += WaveClocks(c, p, shape, stages, rest_resident);
   }
   return kLaunchSeconds +
          std::max(clocks / traits.clock_hz, UniqueBytes(p) / traits.hbm_bytes_per_second);
