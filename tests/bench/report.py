@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""Writes the tables of the documents from the committed result files.
+
+A document holds a pair of lines
+
+    <!-- table: NAME [ARGUMENT] -->
+    <!-- end -->
+
+and what stands between them is made here from tests/bench/results/*.jsonl. With --check nothing is
+written and a stale table is an error (exit 1), so that no figure in a document can differ from its
+measurement.
+"""
+
+import argparse
+import json
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "tests" / "bench" / "results"
+DOCUMENTS = ["README.md", "kernels/README.md", "server/README.md"]
+BLOCK = re.compile(r"(<!-- table: ([^>]*?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+
+
+def load(bench):
+    """All result lines of one bench, in file order."""
+    lines = []
+    for path in sorted(RESULTS.glob("*.jsonl")):
+        for text in path.read_text().splitlines():
+            line = json.loads(text)
+            if line["bench"] == bench:
+                lines.append(line)
+    if not lines:
+        raise SystemExit(f"report.py: no results for bench {bench!r} in {RESULTS}")
+    return lines
+
+
+def table(header, rows):
+    """A Markdown table; cells are strings."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "".join("| " + " | ".join(cells) + " |\n" for cells in lines)
+
+
+def measured_on(lines):
+    """One sentence on where the figures come from."""
+    first = lines[0]
+    return f"\nMeasured on {first['gpu']}, {first['date']}, at {first['commit']}.\n"
+
+
+def stage_sweep(kernel):
+    """TFLOP/s by K (rows) and stage count (columns) of one kernel."""
+    lines = [line for line in load("stage-sweep") if line["kernel"] == kernel]
+    stages = sorted({line["stages"] for line in lines})
+    by_key = {(line["k"], line["stages"]): line for line in lines}
+    rows = []
+    for k in sorted({line["k"] for line in lines}):
+        cells = [by_key[k, s] for s in stages]
+        best = min(cell["us"] for cell in cells)
+        rows.append([str(k)] + [f"{cell['tflops']:.0f}" for cell in cells]
+                    + [f"{by_key[k, 1]['us'] / best:.2f}"])
+    residency = ["blocks per SM"] + [str(by_key[min(k for k, _ in by_key), s]["resident_blocks"])
+                                     for s in stages] + [""]
+    header = ["K"] + [f"S = {s}" for s in stages] + ["S = 1 over best"]
+    return table(header, [residency, *rows]) + measured_on(lines)
+
+
+def picks(_):
+    """What the planner picked for each K of the sweep, and what was fastest."""
+    lines = load("stage-sweep")
+    rows = []
+    for k in sorted({line["k"] for line in lines}):
+        group = [line for line in lines if line["k"] == k]
+        best = min(group, key=lambda line: line["us"])
+        pick = next(line for line in group if line["picked"])
+        rows.append([str(k), f"{pick['kernel']} S = {pick['stages']}", f"{pick['predicted_us']:.1f}",
+                     f"{pick['us']:.1f}", f"{best['kernel']} S = {best['stages']}",
+                     f"{best['us']:.1f}", f"{best['us'] / pick['us']:.3f}"])
+    header = ["K", "picked", "predicted us", "measured us", "fastest", "us", "fastest / picked"]
+    return table(header, rows) + measured_on(lines)
+
+
+def probe_cost(_):
+    """The stall probe on against off."""
+    lines = load("probe-cost")
+    rows = [[str(line["k"]), line["kernel"], str(line["stages"]), f"{line['off_us']:.2f}",
+             f"{line['on_us']:.2f}", f"{line['ratio']:.4f}"] for line in lines]
+    return table(["K", "kernel", "S", "off us", "on us", "ratio"], rows) + measured_on(lines)
+
+
+def latency(_):
+    """Parts of a small unary call, median and 99th percentile."""
+    lines = load("latency")
+    parts = ["decode", "plan", "stage", "h2d", "kernel", "d2h", "unstage", "total", "overhead",
+             "round_trip"]
+    rows = [[f"{line['dtype']} {line['m']}^3, {line['backend']}"]
+            + [f"{line[part + '_p50_us']:.0f} / {line[part + '_p99_us']:.0f}" for part in parts]
+            for line in lines]
+    return table(["call"] + parts, rows) + measured_on(lines)
+
+
+TABLES = {"stage-sweep": stage_sweep, "picks": picks, "probe-cost": probe_cost, "latency": latency}
+
+
+def render(text):
+    """`text` with every table made anew."""
+
+    def replace(match):
+        name, _, argument = match[2].partition(" ")
+        return match[1] + TABLES[name](argument) + match[4]
+
+    return BLOCK.sub(replace, text)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="fail on a stale table")
+    check = parser.parse_args().check
+    stale = []
+    for name in DOCUMENTS:
+        path = ROOT / name
+        old = path.read_text()
+        new = render(old)
+        if new != old:
+            stale.append(name)
+            if not check:
+                path.write_text(new)
+    if check and stale:
+        print("stale tables (run tests/bench/report.py):", ", ".join(stale), file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
