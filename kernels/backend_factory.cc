@@ -91,10 +91,10 @@ StatusOr<BackendSet> Choose(const BackendOptions& options) {
     why_not_cuda = count.status().message();
   }
   StatusOr<Backends> cpu = MakeCpu(options);
-  if (!cpu.ok()) {
-    const std::string tried = automatic ? why_not_cuda + "; " : "";
-    return Status(cpu.status().code(), prefix + tried + cpu.status().message());
+  if (cpu.status().code() == StatusCode::kUnavailable && automatic) {
+    return Unavailable(prefix + why_not_cuda + "; " + cpu.status().message());
   }
+  if (!cpu.ok()) return cpu.status();
   set.backends = *std::move(cpu);
   set.reason = prefix + "cpu" + (automatic ? ", because " + why_not_cuda : "");
   return set;
