@@ -1,6 +1,7 @@
 // gemmctl: a gemmd server from the command line. client/README.md shows its verbs.
 #include "client/gemmctl.h"
 
+#include <algorithm>
 #include <cstdio>
 
 #ifndef GEMMD_VERSION
@@ -81,7 +82,12 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
-    return context.Fail(ctl::kExitBadInput, InvalidArgument("command line", error.what()));
+    // Parsing stopped before its flags were set.
+    context.json = std::any_of(argv, argv + argc,
+                               [](const char* word) { return std::string_view(word) == "--json"; });
+    return context.Fail(ctl::kExitBadInput,
+                        InvalidArgument("command line", std::string(error.what()) +
+                                                            " (gemmctl --help lists the verbs)"));
   }
   return context.run();
 }

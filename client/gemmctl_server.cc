@@ -1,5 +1,7 @@
 // gemmctl info, kernels, plan, stats: what the server is, would do and has done.
+#include <algorithm>
 #include <cstdio>
+#include <iterator>
 
 #include "client/gemmctl.h"
 
@@ -134,7 +136,12 @@ GemmProblem ToProblem(const PlanArguments& arguments) {
   problem.op_b = arguments.trans_b ? Op::kT : Op::kN;
   problem.type_a = problem.type_b = *ParseDType(arguments.dtype);
   problem.type_d = ParseDType(arguments.out_dtype).value_or(DefaultResultType(problem.type_a));
-  return WithPackedLayouts(problem);
+  // Extents out of bounds have no layout; ValidateProblem() refuses them before it looks for one.
+  const int64_t extents[] = {problem.m, problem.n, problem.k, problem.batch};
+  const bool bounded = std::all_of(std::begin(extents), std::end(extents), [](int64_t extent) {
+    return extent >= 0 && extent <= kMaxExtent;
+  });
+  return bounded ? WithPackedLayouts(problem) : problem;
 }
 
 std::vector<std::string> Cells(const ClientPlan& plan) {
@@ -151,13 +158,6 @@ std::vector<std::string> Cells(const ClientPlan& plan) {
 }
 
 int RunPlan(const Context& context, const PlanArguments& arguments) {
-  for (const int64_t extent : {arguments.m, arguments.n, arguments.k, arguments.batch}) {
-    if (extent >= 0 && extent <= kMaxExtent) continue;
-    return context.Fail(
-        kExitBadInput,
-        InvalidArgument("problem", "extent " + Str(extent) + " is not between 0 and the limit " +
-                                       Str(kMaxExtent)));
-  }
   const GemmProblem problem = ToProblem(arguments);
   if (Status valid = ValidateProblem(problem); !valid.ok()) {
     return context.Fail(kExitBadInput, valid);
