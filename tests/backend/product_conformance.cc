@@ -140,8 +140,9 @@ TEST_P(ProductConformance, TakesOperandsAtAnyAddress) {
   ASSERT_TRUE(Run(data).status.ok());
   const HostOperands aligned = data.operands();
   const auto shifted = [](const std::byte* from, int64_t elements, DType type) {
-    std::vector<std::byte> copy(static_cast<size_t>(elements * SizeOf(type) + 1));
-    std::memcpy(copy.data() + 1, from, copy.size() - 1);
+    const auto bytes = static_cast<size_t>(elements * SizeOf(type));
+    std::vector<std::byte> copy(bytes + 1);
+    std::memcpy(copy.data() + 1, from, bytes);
     return copy;
   };
   const std::vector<std::byte> a = shifted(aligned.a, problem.m * problem.k, problem.type_a);
