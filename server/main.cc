@@ -1,16 +1,20 @@
 // gemmd: reads its configuration, serves until a signal or the loss of a device, and ends in order.
 //
 // Exit codes: 0 drained; 1 could not start, or was cut; 2 a device was lost.
+#include <cerrno>
 #include <csignal>
 #include <cstdlib>
-#include <ctime>
 #include <iostream>
 
+#include <fcntl.h>
+#include <poll.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include "server/config.h"
 #include "server/log.h"
 #include "server/server.h"
+#include "server/signals.h"
 
 namespace gemmd {
 namespace {
@@ -21,28 +25,6 @@ constexpr std::chrono::milliseconds kHealthInterval{100};  // how soon a lost de
 constexpr std::chrono::milliseconds kSignalInterval{20};   // how soon a second signal cuts a drain
 // What a cut leaves for the answers to work that never ran.
 constexpr std::chrono::milliseconds kLastAnswers{500};
-
-// SIGTERM and SIGINT, which this thread takes one by one. Construct before any other thread.
-class Signals {
- public:
-  Signals() {
-    sigemptyset(&set_);
-    sigaddset(&set_, SIGTERM);
-    sigaddset(&set_, SIGINT);
-    pthread_sigmask(SIG_BLOCK, &set_, nullptr);
-    std::signal(SIGPIPE, SIG_IGN);  // a caller that vanishes is an error code, not a signal
-  }
-  // The signal's number; 0 when none came within `timeout`.
-  int Wait(std::chrono::milliseconds timeout) const {
-    const timespec limit{.tv_sec = timeout.count() / 1000,
-                         .tv_nsec = (timeout.count() % 1000) * 1'000'000};
-    const int number = sigtimedwait(&set_, nullptr, &limit);
-    return number > 0 ? number : 0;
-  }
-
- private:
-  sigset_t set_;
-};
 
 // Ends the process without destructors, which would wait for work that may never end.
 [[noreturn]] void CutShort(Server& server, int exit_code) {

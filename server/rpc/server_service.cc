@@ -19,9 +19,9 @@ DType Accumulator(DType type_a) {
   return type_a == DType::kI8 ? DType::kI32 : DType::kF32;
 }
 
-// Calls `visit` with a small problem of each combination of types and mode that v1 allows.
-template <typename Visit>
-void ForEachTypes(Visit visit) {
+// A small problem of each combination of types and mode that v1 allows and the device supports.
+std::vector<GemmProblem> SupportedTypes(const DeviceTraits& traits) {
+  std::vector<GemmProblem> out;
   for (const DType a : kTypes) {
     for (const DType b : kTypes) {
       for (const DType d : kTypes) {
@@ -33,11 +33,14 @@ void ForEachTypes(Visit visit) {
           problem.type_d = d;
           problem.mode = mode;
           problem = WithPackedLayouts(problem);
-          if (ValidateProblem(problem).ok()) visit(problem);
+          if (ValidateProblem(problem).ok() && CheckSupported(problem, traits).ok()) {
+            out.push_back(problem);
+          }
         }
       }
     }
   }
+  return out;
 }
 
 google::protobuf::Timestamp ToTimestamp(std::chrono::system_clock::time_point time) {
@@ -74,7 +77,8 @@ ServerServiceImpl::ServerServiceImpl(RpcFacts facts, const Engine* engine,
       engine_(engine),
       backends_(std::move(backends)),
       totals_(totals),
-      planner_(backends_.front()->traits()) {}
+      planner_(backends_.front()->traits()),
+      types_(SupportedTypes(planner_.traits())) {}
 
 grpc::ServerUnaryReactor* ServerServiceImpl::GetServerInfo(grpc::CallbackServerContext* context,
                                                            const v1::GetServerInfoRequest*,
@@ -89,15 +93,14 @@ grpc::ServerUnaryReactor* ServerServiceImpl::GetServerInfo(grpc::CallbackServerC
   limits->set_max_queued_requests(facts_.max_queued_requests);
   limits->set_max_queued_bytes(facts_.max_queued_bytes);
   limits->set_max_extent(kMaxExtent);
-  ForEachTypes([&](const GemmProblem& problem) {
-    if (!CheckSupported(problem, planner_.traits()).ok()) return;
+  for (const GemmProblem& problem : types_) {
     v1::TypeSupport* types = response->add_types();
     types->set_type_a(ToProto(problem.type_a));
     types->set_type_b(ToProto(problem.type_b));
     types->set_type_d(ToProto(problem.type_d));
     types->set_compute_mode(ToProto(problem.mode));
     types->set_accumulate(ToProto(Accumulator(problem.type_a)));
-  });
+  }
   *response->mutable_started() = ToTimestamp(facts_.started);
   response->set_draining(engine_->draining());
   return FinishUnary(context, OkStatus());
@@ -116,9 +119,8 @@ grpc::ServerUnaryReactor* ServerServiceImpl::ListKernels(grpc::CallbackServerCon
     kernel->set_threads(Threads(config));
     kernel->set_max_stages(config.max_stages);
     kernel->set_stage_bytes(StageBytes(config));
-    bool usable = false;
-    ForEachTypes([&](const GemmProblem& problem) {
-      usable = usable || TakesTypes(config, problem, planner_.traits());
+    const bool usable = std::ranges::any_of(types_, [&](const GemmProblem& problem) {
+      return TakesTypes(config, problem, planner_.traits());
     });
     kernel->set_usable(usable);
   }

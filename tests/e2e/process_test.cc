@@ -134,16 +134,23 @@ class ProcessTest : public ::testing::Test {
   static std::chrono::system_clock::time_point Deadline() {
     return std::chrono::system_clock::now() + kLongEnough;
   }
+  // Null when it does not come to serve.
+  static std::unique_ptr<v1::GemmService::Stub> Connect(const Process& process) {
+    const std::string address = process.Address("grpc");
+    if (address.empty()) return nullptr;
+    grpc::ChannelArguments arguments;
+    arguments.SetMaxReceiveMessageSize(-1);
+    return v1::GemmService::NewStub(
+        grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
+  }
   // Tens of milliseconds on one core.
   static v1::GemmRequest LongRequest() { return OnesRequest(1024, 1024, 1024); }
 };
 
 TEST_F(ProcessTest, SigtermLetsCallsFinishAndExitsZero) {
   Process process(Args({"--log-level=debug"}));
-  const std::string address = process.Address("grpc");
-  ASSERT_NE(address, "") << process.output();
-  const auto stub =
-      v1::GemmService::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
+  const auto stub = Connect(process);
+  ASSERT_NE(stub, nullptr) << process.output();
   std::vector<std::unique_ptr<AsyncCall>> calls;
   for (int i = 0; i < 4; ++i) {
     calls.push_back(std::make_unique<AsyncCall>(stub.get(), LongRequest(), Deadline()));
@@ -163,10 +170,8 @@ TEST_F(ProcessTest, SigtermLetsCallsFinishAndExitsZero) {
 
 TEST_F(ProcessTest, SecondSignalCuts) {
   Process process(Args());
-  const std::string address = process.Address("grpc");
-  ASSERT_NE(address, "") << process.output();
-  const auto stub =
-      v1::GemmService::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
+  const auto stub = Connect(process);
+  ASSERT_NE(stub, nullptr) << process.output();
   std::vector<std::unique_ptr<AsyncCall>> calls;
   for (int i = 0; i < 20; ++i) {
     calls.push_back(std::make_unique<AsyncCall>(stub.get(), LongRequest(), Deadline()));
@@ -181,10 +186,8 @@ TEST_F(ProcessTest, SecondSignalCuts) {
 
 TEST_F(ProcessTest, DrainTimeoutCuts) {
   Process process(Args({"--drain-timeout=1ms"}));
-  const std::string address = process.Address("grpc");
-  ASSERT_NE(address, "") << process.output();
-  const auto stub =
-      v1::GemmService::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
+  const auto stub = Connect(process);
+  ASSERT_NE(stub, nullptr) << process.output();
   std::vector<std::unique_ptr<AsyncCall>> calls;
   for (int i = 0; i < 20; ++i) {
     calls.push_back(std::make_unique<AsyncCall>(stub.get(), LongRequest(), Deadline()));

@@ -231,8 +231,8 @@ TEST_F(ServiceTest, BadRequestsAreRefusedAndTheServerGoesOn) {
   ExpectRefused(request, StatusCode::INVALID_ARGUMENT, "problem.m", "2147483647");
 
   request = OnesRequest(0, 0, 0);
-  request.mutable_problem()->set_m(kMaxExtent);
-  request.mutable_problem()->set_n(kMaxExtent);
+  request.mutable_problem()->set_m(int64_t{1} << 20);
+  request.mutable_problem()->set_n(int64_t{1} << 20);
   ExpectRefused(request, StatusCode::OUT_OF_RANGE, "d", "limit");
 
   request = OnesRequest(3, 5, 4);
