@@ -282,8 +282,10 @@ Status Engine::Impl::Launch(const std::shared_ptr<Flight>& flight) {
     return ResourceExhausted("no memory for a result of " + std::to_string(bytes) + " bytes")
         .WithRetryAfter(kRetryWhenFull);
   }
+  // The product may end, and its request be gone, before Submit returns.
+  const GemmProblem problem = request.problem;
   return flight->seat.lease->Submit(
-      request.problem, *plan, operands,
+      problem, *plan, operands,
       [this, flight](LaneResult lane_result) { Finish(*flight, std::move(lane_result)); });
 }
 

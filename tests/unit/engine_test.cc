@@ -1,9 +1,6 @@
 #include "server/engine/engine.h"
 
-#include <atomic>
 #include <memory>
-#include <random>
-#include <string>
 #include <thread>
 #include <vector>
 
@@ -22,7 +19,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 using testing::Call;
-using testing::CallOptions;
 using testing::FaultInjectionBackend;
 using testing::MakeRequest;
 using testing::ManualBackend;
@@ -440,58 +436,44 @@ TEST_F(EngineTest, ACallbackMayCallTheEngine) {
   waiting->Wait();
 }
 
-TEST_F(EngineTest, ThirtyTwoThreadsThatSubmitAndCancelLoseNothing) {
-  constexpr int kThreads = 32, kRequests = 150;
-  const unsigned seed = std::random_device{}();
-  SCOPED_TRACE("seed " + std::to_string(seed));
-  AddBackend({.lanes = 3, .memory_bytes = 2048});
-  AddBackend({.lanes = 2, .memory_bytes = 1024});
-  Start({.max_queued_requests = 64, .max_queued_bytes = 8000});
-  std::vector<std::vector<std::shared_ptr<Call>>> admitted(kThreads);
-  std::atomic<int> refused{0}, submitters{kThreads};
-  const auto submit = [&](int thread) {
-    std::mt19937 random(seed + static_cast<unsigned>(thread));
-    const auto below = [&random](int limit) { return static_cast<int>(random() % limit); };
-    for (int i = 0; i < kRequests; ++i) {
-      CallOptions options{.m = below(17), .n = 1 + below(16), .bytes = 1 + below(300)};
-      if (below(3) == 0) {
-        options.deadline = SteadyClock::now() + std::chrono::microseconds(below(2000));
-      }
-      auto call = std::make_shared<Call>();
-      call->no_memory = below(20) == 0;
-      const StatusOr<RequestId> id = engine_->Submit(MakeRequest(call, options));
-      if (!id.ok()) {
-        ++refused;
-        continue;
-      }
-      admitted[static_cast<size_t>(thread)].push_back(call);
-      if (below(3) == 0) engine_->Cancel(*id);
-    }
-    --submitters;
-  };
-  std::vector<std::thread> threads;
-  for (int i = 0; i < kThreads; ++i) threads.emplace_back(submit, i);
-  for (const auto& backend : backends_) {
-    threads.emplace_back([&, device = backend.get()] {
-      while (submitters > 0) {
-        if (!device->CompleteNext()) std::this_thread::yield();
-      }
-      device->CompleteAll();
-    });
+// Cuts the queue at the worst moment: between a request's admission and its place in the queue.
+class CuttingObserver : public EngineObserver {
+ public:
+  void Admitted(const GemmRequest&) override {
+    engine->StartDrain();
+    engine->CutQueue();
   }
-  for (std::thread& thread : threads) thread.join();
+  void Rejected(RejectReason) override {}
+  void Completed(const GemmRequest&, const GemmResult&) override {}
+  Engine* engine = nullptr;
+};
 
-  int count = 0;
-  for (const auto& calls : admitted) {
-    for (const auto& call : calls) {
-      call->Wait();
-      ++count;
-    }
-    calls_.insert(calls_.end(), calls.begin(), calls.end());
-  }
-  EXPECT_EQ(count + refused, kThreads * kRequests);
-  EXPECT_EQ(observer_.admitted, count);
-  EXPECT_EQ(static_cast<int>(observer_.rejected().size()), refused);
+TEST(EngineDrainTest, NothingEntersAQueueThatWasCut) {
+  ManualBackend backend;
+  CuttingObserver observer;
+  Engine engine({}, {&backend}, &observer);
+  observer.engine = &engine;
+  auto call = std::make_shared<Call>();
+  ASSERT_TRUE(engine.Submit(MakeRequest(call, {})).ok());
+  EXPECT_EQ(call->Wait().status.code(), StatusCode::kUnavailable);
+  EXPECT_EQ(backend.started(), 0);
+  EXPECT_EQ(engine.queued_bytes(), 0);
+}
+
+TEST_F(EngineTest, ExplainsAPlanWithoutRunningIt) {
+  ManualBackend& backend = AddBackend({.traits = H200Traits()});
+  Start();
+  GemmProblem problem;
+  problem.m = problem.n = problem.k = 1024;
+  problem.type_a = problem.type_b = problem.type_d = DType::kBF16;
+  const StatusOr<Plan> plan = engine_->Explain(WithPackedLayouts(problem), {});
+  ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+  EXPECT_GT(plan->stages, 1);
+  EXPECT_EQ(engine_->Explain(WithPackedLayouts(problem), {.row = {}, .stages = 99, .split_k = {}})
+                .status()
+                .code(),
+            StatusCode::kInvalidArgument);
+  EXPECT_EQ(backend.started(), 0);
 }
 
 }  // namespace
