@@ -59,7 +59,7 @@ find_python() {
 # Repeated, it does only what has changed.
 build_release() {
   have cmake || die "no cmake; run deploy/packages.sh build, or leave --no-install out"
-  cmake -S "$root_dir" --preset release
+  cmake -S "$root_dir" --preset release -DGEMMD_SERVER=ON -DGEMMD_TESTS=ON
   local -a targets=()
   (($# == 0)) || targets=(--target "$@")
   cmake --build "$root_dir/build/release" -j "$(build_jobs)" "${targets[@]}"

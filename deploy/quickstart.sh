@@ -111,8 +111,8 @@ show_metrics() {
   scrape >"$work_dir/metrics"
   grep -E '^gemmd_requests_total\{.*code="OK".*\} [1-9]' "$work_dir/metrics" |
     sed 's/^/    /' || die "no finished request in the metrics"
-  grep -E '^gemmd_(plan_selected|kernel_launches|kernel_flops)_total\{|^gemmd_kernel_duration_seconds_(sum|count)\{' \
-    "$work_dir/metrics" | grep -vE ' 0$' | head -n 8 | sed 's/^/    /'
+  local -r shown='gemmd_(plan_selected|launches|flops)_total\{|gemmd_kernel_duration_seconds_(sum|count)\{'
+  grep -E "^($shown)" "$work_dir/metrics" | grep -v ' 0$' | head -n 8 | sed 's/^/    /'
 }
 
 stop_server() {
