@@ -23,15 +23,16 @@ struct Mismatch {
   bool ok = true;
   int64_t elements = 0;  // compared
   int64_t wrong_elements = 0;
-  int64_t first_wrong = -1;  // packed index
+  int64_t first_wrong = -1;                   // packed index
   double expected = 0, got = 0, allowed = 0;  // of the first wrong element
-  double worst_ratio = 0;    // largest |error| / allowed over all elements
+  double worst_ratio = 0;                     // largest |error| / allowed over all elements
   std::string ToString() const;  // "3 of 64 elements wrong; first at [0, 1, 7]: expected ..."
   int64_t batch_index = 0, row = 0, col = 0;  // of the first wrong element
 };
 
 // Compares a result in operands.d with the reference. An element is right when
-//   |d - ref| <= u_d |ref| + (1 + act_slope) (2 + sqrt(k)) u_acc magnitude + smallest subnormal of d
+//   |d - ref| <= u_d |ref| + (1 + act_slope) (2 + sqrt(k)) u_acc magnitude + smallest subnormal of
+//   d
 // with u_d the rounding unit of type_d and u_acc that of the accumulator (2^-24 for fp32, 2^-53 for
 // fp64, 0 for int8, 2^-11 for operands in tf32); NaN must meet NaN and infinity the same infinity,
 // and a reference that rounds past type_d's largest value must be infinity.

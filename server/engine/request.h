@@ -18,12 +18,12 @@ namespace gemmd {
 using SteadyClock = std::chrono::steady_clock;
 
 struct GemmResult {
-  Status status;         // OK: D is complete
-  Plan plan;             // what ran; row -1 when nothing was launched
-  std::string backend;   // "cuda", "cpu"; empty when nothing was launched
-  int device = -1;       // ordinal within the backend's kind; -1 when nothing was launched
+  Status status;        // OK: D is complete
+  Plan plan;            // what ran; row -1 when nothing was launched
+  std::string backend;  // "cuda", "cpu"; empty when nothing was launched
+  int device = -1;      // ordinal within the backend's kind; -1 when nothing was launched
   int lane = -1;
-  PhaseTimes times;      // decode .. total
+  PhaseTimes times;  // decode .. total
   StallSample stalls;
 };
 
@@ -33,7 +33,7 @@ struct GemmRequest {
   GemmProblem problem;    // ValidateProblem() is OK
   HostOperands operands;  // `d` is ignored: allocate_result gives it
   PlanConstraints constraints;
-  int64_t bytes = 0;      // operands and result; what the queue's byte limit counts
+  int64_t bytes = 0;  // operands and result; what the queue's byte limit counts
   SteadyClock::time_point received = SteadyClock::now();
   SteadyClock::time_point deadline = SteadyClock::time_point::max();
   Nanoseconds decode{0};
