@@ -66,11 +66,12 @@ build_release() {
 }
 
 # source_files SUFFIX...: the project's own files of these suffixes, NUL-terminated, relative to the
-# root. It asks the file system, not git: an archive and somebody else's checkout work too.
+# root, without hidden folders. It asks the file system, not git: an archive and somebody else's
+# checkout work too.
 source_files() {
   local -a names=()
   local suffix
   for suffix in "$@"; do names+=(-o -name "*.$suffix"); done
-  (cd "$root_dir" && find . \( -path ./build -o -path ./.git \) -prune -o -type f \
+  (cd "$root_dir" && find . \( -path ./build -o -path './.?*' \) -prune -o -type f \
     \( "${names[@]:1}" \) -printf '%P\0' | sort -z)
 }
