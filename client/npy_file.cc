@@ -271,13 +271,13 @@ Status WriteNpy(const std::string& path, const NpyArray& array) {
   {
     const File file(
         open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666));
-    if (file.fd() < 0) return SystemError(temporary, "create");
+    if (file.fd() < 0) return SystemError(path, "write");
     const std::string header = Header(array);
-    status = WriteAll(file.fd(), temporary, header.data(), static_cast<int64_t>(header.size()));
-    if (status.ok()) status = WriteAll(file.fd(), temporary, array.data.get(), array.bytes);
+    status = WriteAll(file.fd(), path, header.data(), static_cast<int64_t>(header.size()));
+    if (status.ok()) status = WriteAll(file.fd(), path, array.data.get(), array.bytes);
   }
   if (status.ok() && rename(temporary.c_str(), target.c_str()) != 0) {
-    status = SystemError(target, "replace");
+    status = SystemError(path, "replace");
   }
   if (!status.ok()) unlink(temporary.c_str());
   return status;
