@@ -29,8 +29,9 @@ class OverloadTest : public ServerFixture {
 
   // One call on the only lane.
   std::unique_ptr<AsyncCall> OccupyLane() {
+    const int before = manual_->started();
     auto call = Call();
-    manual_->WaitForStarted(manual_->started() + 1);
+    manual_->WaitForStarted(before + 1);
     return call;
   }
 
