@@ -103,7 +103,9 @@ Status CudaLane::Enqueue(const GemmProblem& problem, const Plan& plan) {
                                         cudaMemcpyHostToDevice, stream),
                         "copy to device"));
   RETURN_IF_ERROR(Check(cudaEventRecord(events_.uploaded.get(), stream), "record uploaded"));
-  RETURN_IF_ERROR(Launch(problem, plan, ParamsFor(image_, device_), stream));
+  if (plan.row >= 0) {  // else an empty product: there is nothing to compute
+    RETURN_IF_ERROR(Launch(problem, plan, ParamsFor(image_, device_), stream));
+  }
   RETURN_IF_ERROR(Check(cudaEventRecord(events_.computed.get(), stream), "record computed"));
   RETURN_IF_ERROR(
       Check(cudaMemcpyAsync(pinned_ + image_.counters_offset, device_ + image_.counters_offset,

@@ -141,8 +141,9 @@ TEST_P(ProductConformance, TakesOperandsAtAnyAddress) {
   const HostOperands aligned = data.operands();
   const auto shifted = [](const std::byte* from, int64_t elements, DType type) {
     const auto bytes = static_cast<size_t>(elements * SizeOf(type));
-    std::vector<std::byte> copy(bytes + 1);
-    std::memcpy(copy.data() + 1, from, bytes);
+    std::vector<std::byte> copy(1);
+    copy.reserve(bytes + 1);
+    for (size_t i = 0; i < bytes; ++i) copy.push_back(from[i]);
     return copy;
   };
   const std::vector<std::byte> a = shifted(aligned.a, problem.m * problem.k, problem.type_a);
