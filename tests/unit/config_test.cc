@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <fstream>
 #include <map>
+#include <ostream>
 #include <string>
 
 #include <gmock/gmock.h>
@@ -183,6 +184,8 @@ struct BadSetting {
   const char* value;
   const char* limit;  // part of the message
 };
+
+void PrintTo(const BadSetting& bad, std::ostream* out) { *out << bad.field << '=' << bad.value; }
 
 class BadSettingTest : public testing::TestWithParam<BadSetting> {};
 
