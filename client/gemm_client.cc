@@ -161,7 +161,7 @@ Status GemmClient::Impl::SendWithRetries(const v1::GemmRequest& request, const C
     if (attempt == 1) return status;
     Status last(status.code(),
                 status.message() + " (attempt " + std::to_string(attempt) + ", the last)");
-    if (status.retry_after()) (void)std::move(last).WithRetryAfter(*status.retry_after());
+    if (status.retry_after()) last = std::move(last).WithRetryAfter(*status.retry_after());
     return std::move(last).WithField(status.field());
   }
 }

@@ -112,10 +112,10 @@ Status FromGrpc(const grpc::Status& status) {
     google::rpc::BadRequest bad_request;
     google::rpc::RetryInfo retry_info;
     if (detail.UnpackTo(&bad_request) && bad_request.field_violations_size() > 0) {
-      (void)std::move(result).WithField(bad_request.field_violations(0).field());
+      result = std::move(result).WithField(bad_request.field_violations(0).field());
     } else if (detail.UnpackTo(&retry_info)) {
       const Nanoseconds delay = std::max(Nanoseconds(0), ToNanoseconds(retry_info.retry_delay()));
-      (void)std::move(result).WithRetryAfter(std::chrono::ceil<Milliseconds>(delay));
+      result = std::move(result).WithRetryAfter(std::chrono::ceil<Milliseconds>(delay));
     }
   }
   return result;

@@ -54,11 +54,12 @@ class [[nodiscard]] Status {
   // How long the caller should wait before it tries again; absent when a retry cannot help.
   std::optional<std::chrono::milliseconds> retry_after() const { return retry_after_; }
 
-  Status&& WithField(std::string field) && {
+  // By value, so that `s = std::move(s).WithField(f)` does not move an object onto itself.
+  Status WithField(std::string field) && {
     field_ = std::move(field);
     return std::move(*this);
   }
-  Status&& WithRetryAfter(std::chrono::milliseconds delay) && {
+  Status WithRetryAfter(std::chrono::milliseconds delay) && {
     retry_after_ = delay;
     return std::move(*this);
   }

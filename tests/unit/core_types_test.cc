@@ -39,6 +39,18 @@ TEST(StatusTest, KeepsCodeMessageFieldAndDelay) {
   EXPECT_EQ(later.retry_after(), std::chrono::milliseconds(5));
 }
 
+TEST(StatusTest, IsWholeAfterFieldAndDelayAreAssignedBackToIt) {
+  // Long enough that no string keeps its text in place.
+  const std::string message(100, 'm'), field(100, 'f');
+  Status status = Unavailable(message);
+  status = std::move(status).WithField(field);
+  status = std::move(status).WithRetryAfter(std::chrono::milliseconds(5));
+  EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+  EXPECT_EQ(status.message(), message);
+  EXPECT_EQ(status.field(), field);
+  EXPECT_EQ(status.retry_after(), std::chrono::milliseconds(5));
+}
+
 StatusOr<int> Half(int value) {
   if (value % 2 != 0) return InvalidArgument("value", "value is odd");
   return value / 2;
