@@ -2,8 +2,10 @@
 # Makes a relocatable tar of a built tree: the binaries, stripped, with the shared libraries that the
 # distribution supplied. It runs from any folder of an x86-64 Linux whose glibc is not older than the
 # one it was built with; the GPU driver is the host's.
-#   deploy/bundle.sh [--tests] [--build-dir DIR] [OUTPUT.tar.gz]      (default: build/gemmd.tar.gz)
+#   deploy/bundle.sh [--tests] [--label LABEL] [--bench] [--build-dir DIR] [OUTPUT.tar.gz]
 #   --tests   with the test programs, and run_tests.sh to run them by label
+#   --label   of the test programs only those with this label, such as gpu
+#   --bench   with the benchmarks, which take cuBLASLt from the host
 set -euo pipefail
 # shellcheck source=lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -11,19 +13,22 @@ set -euo pipefail
 build_dir=$root_dir/build/release
 output=$root_dir/build/gemmd.tar.gz
 with_tests=0
+label=''
+declare -a benchmarks=()
 
 # The C library belongs to the host, as its loader does; libcuda and libnvidia-* to the host's driver.
 # The CUDA Toolkit's libraries, which only benchmarks use, are too large and stay out as well.
 readonly host_libraries='^(ld-linux.*|lib(c|m|dl|rt|pthread|util|resolv|anl|nsl|nss_.*|mvec|cuda|nvidia-.*|cublas.*|cudart|cupti))\.so'
 
-usage() { sed -n '2,6s/^# \?//p' "$0"; }
+usage() { sed -n '2,8s/^# \?//p' "$0"; }
 
 while (($#)); do
   case $1 in
     --tests) with_tests=1 ;;
-    --build-dir)
+    --bench) benchmarks=(gemmd_bench gemmd_latency) ;;
+    --build-dir | --label)
       (($# >= 2)) || die "$1 needs a value"
-      build_dir=$(cd "$2" && pwd)
+      if [[ $1 == --label ]]; then label=$2 with_tests=1; else build_dir=$(cd "$2" && pwd); fi
       shift
       ;;
     -h | --help) usage && exit 0 ;;
@@ -64,9 +69,9 @@ check_closed() {
   done < <(for program in "$stage"/bin/*; do ldd "$program"; done | awk '$2 == "=>" {print $1, $3}')
 }
 
-# Prints the programs of the tests with their labels: "NAME LABEL[,LABEL]...".
+# Prints the programs of the tests, or of --label, with their labels: "NAME LABEL[,LABEL]...".
 test_programs() {
-  ctest --test-dir "$build_dir" --show-only=json-v1 | python3 -c '
+  ctest --test-dir "$build_dir" ${label:+-L "^$label\$"} --show-only=json-v1 | python3 -c '
 import json, pathlib, sys
 programs = {}
 for test in json.load(sys.stdin)["tests"]:
@@ -96,6 +101,9 @@ if ((with_tests)); then
     [[ ! -x $build_dir/bin/$name ]] || copy_program "$build_dir/bin/$name"
   done <"$stage/tests.txt"
 fi
+for name in "${benchmarks[@]}"; do
+  if [[ -x $build_dir/bin/$name ]]; then copy_program "$build_dir/bin/$name"; fi
+done
 copy_libraries
 check_closed
 
