@@ -1,6 +1,7 @@
 #include "tests/bench/measure.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/handles.h"
@@ -11,6 +12,7 @@ namespace {
 using Graph = CudaOwner<cudaGraphExec_t, &cudaGraphExecDestroy>;
 
 constexpr int kMaxLaunches = 2000;  // of one graph
+constexpr int kProbeLaunches = 2;   // to find out how long one takes
 
 StatusOr<double> SecondsOf(const std::function<Status()>& work, const Event& begin,
                            const Event& end, cudaStream_t stream) {
@@ -38,8 +40,8 @@ StatusOr<Graph> Capture(const Enqueue& enqueue, int launches, cudaStream_t strea
   return Graph(exec);
 }
 
-double Quantile(std::vector<double> sorted, double q) {
-  return sorted[static_cast<size_t>(q * static_cast<double>(sorted.size() - 1) + 0.5)];
+double Quantile(const std::vector<double>& sorted, double q) {
+  return sorted[static_cast<size_t>(std::lround(q * static_cast<double>(sorted.size() - 1)))];
 }
 
 struct Variant {
@@ -58,17 +60,20 @@ StatusOr<std::vector<Timing>> MeasureInterleaved(const std::vector<Enqueue>& enq
   std::vector<Variant> variants(enqueues.size());
   for (size_t v = 0; v < variants.size(); ++v) {
     const auto probe = [&] {
-      for (int i = 0; i < 4; ++i) RETURN_IF_ERROR(enqueues[v](i, stream.get()));
+      for (int i = 0; i < kProbeLaunches; ++i) RETURN_IF_ERROR(enqueues[v](i, stream.get()));
       return OkStatus();
     };
-    ASSIGN_OR_RETURN(double four, SecondsOf(probe, begin, end, stream.get()));  // warm-up
-    ASSIGN_OR_RETURN(four, SecondsOf(probe, begin, end, stream.get()));
-    const double wanted = options.sample_seconds / (four / 4);
-    variants[v].launches = std::clamp(static_cast<int>(wanted), 4, kMaxLaunches);
+    ASSIGN_OR_RETURN(double probed, SecondsOf(probe, begin, end, stream.get()));  // warm-up
+    ASSIGN_OR_RETURN(probed, SecondsOf(probe, begin, end, stream.get()));
+    const double wanted = options.sample_seconds / (probed / kProbeLaunches);
+    const int most = std::max(options.min_launches, kMaxLaunches);
+    variants[v].launches = static_cast<int>(
+        std::clamp(wanted, static_cast<double>(options.min_launches), static_cast<double>(most)));
     ASSIGN_OR_RETURN(variants[v].graph, Capture(enqueues[v], variants[v].launches, stream.get()));
   }
   for (int round = 0; round <= options.rounds; ++round) {  // the first is warm-up
-    for (Variant& variant : variants) {
+    for (size_t i = 0; i < variants.size(); ++i) {
+      Variant& variant = variants[(i + static_cast<size_t>(round)) % variants.size()];
       const auto replay = [&] {
         return CudaStatus(cudaGraphLaunch(variant.graph.get(), stream.get()), "cudaGraphLaunch");
       };

@@ -1,8 +1,9 @@
 // Timing of kernels: variants interleaved in one run, on operands that come from device memory.
 //
 // The card's clock follows its power limit, so only variants that were measured in turns within one
-// run can be compared. Each sample is one replay of a CUDA graph of several launches over rotating
-// operand sets, so that neither launch gaps nor L2 hits from the launch before are in it.
+// run can be compared; each round starts with another of them. Each sample is one replay of a CUDA
+// graph of several launches over rotating operand sets, so that neither launch gaps nor L2 hits
+// from the launch before are in it.
 #pragma once
 
 #include <functional>
@@ -22,7 +23,8 @@ struct Timing {
 
 struct MeasureOptions {
   int rounds = 7;                // samples of each variant
-  double sample_seconds = 3e-3;  // a graph is as many launches as take about this long
+  double sample_seconds = 3e-3;  // a graph is as many launches as take about this long,
+  int min_launches = 4;          // but no fewer than these
 };
 
 // Enqueues launch number `index`; the variant picks its operand set by it.

@@ -1,8 +1,8 @@
 #include "tests/bench/operands.h"
 
 #include <algorithm>
-#include <cstddef>
 #include <random>
+#include <string>
 
 #include "kernels/core/numeric.h"
 #include "kernels/cuda/cuda_status.h"
@@ -10,72 +10,165 @@
 namespace gemmd::bench {
 namespace {
 
-constexpr int64_t kMaxSets = 64;
-constexpr int64_t kPatternElements = 8 << 20;  // distinct values; longer operands repeat them
+constexpr int64_t kMemoryLimitBytes = int64_t{24} << 30;
+constexpr int64_t kMaxSets = 4096;
+constexpr int64_t kPatternElements = 8388593;  // a prime: no row length makes rows repeat early
+constexpr int64_t kSetShift = 1000003;         // elements between the starts of two fills
+constexpr int64_t kPartAlignment = 256;
+constexpr int64_t kRowAlignment = 16;
 
-// Fills `count` elements at `device` with the pattern, from a place in it that differs by operand.
-Status FillDevice(std::byte* device, int64_t count, DType type,
-                  const std::vector<std::byte>& pattern, int64_t first) {
-  const int64_t size = SizeOf(type);
+int64_t RoundUp(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
+
+size_t Bytes(int64_t bytes) { return static_cast<size_t>(bytes); }
+
+}  // namespace
+
+StatusOr<RandomPattern> RandomPattern::Create(DType type, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(kPatternElements);
+  for (float& value : values) value = normal(random);
+  const int64_t bytes = kPatternElements * SizeOf(type);
+  std::vector<std::byte> narrow(Bytes(bytes));
+  NarrowFromFloat(values.data(), type, kPatternElements, narrow.data());
+  RandomPattern pattern(type);
+  ASSIGN_OR_RETURN(pattern.values_, MakeDeviceBuffer(bytes));
+  RETURN_IF_CUDA_ERROR(
+      cudaMemcpy(pattern.values_.get(), narrow.data(), Bytes(bytes), cudaMemcpyHostToDevice));
+  return pattern;
+}
+
+Status RandomPattern::Fill(std::byte* device, int64_t count, int64_t first) const {
+  const int64_t size = SizeOf(type_);
+  const auto* values = static_cast<const std::byte*>(values_.get());
   for (int64_t done = 0; done < count;) {
     const int64_t from = (first + done) % kPatternElements;
     const int64_t run = std::min(count - done, kPatternElements - from);
-    RETURN_IF_CUDA_ERROR(cudaMemcpy(device + done * size, pattern.data() + from * size,
-                                    static_cast<size_t>(run * size), cudaMemcpyHostToDevice));
+    RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(device + done * size, values + from * size,
+                                         Bytes(run * size), cudaMemcpyDeviceToDevice, nullptr));
     done += run;
   }
   return OkStatus();
 }
 
-std::vector<std::byte> MakePattern(DType type, uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::normal_distribution<float> normal;
-  std::vector<float> values(kPatternElements);
-  for (float& value : values) value = normal(random);
-  std::vector<std::byte> pattern(static_cast<size_t>(kPatternElements * SizeOf(type)));
-  NarrowFromFloat(values.data(), type, kPatternElements, pattern.data());
-  return pattern;
-}
-
-}  // namespace
-
 StatusOr<OperandSets> OperandSets::Create(const GemmProblem& problem, int64_t l2_bytes,
-                                          uint64_t seed) {
+                                          const RandomPattern& pattern) {
   OperandSets result;
-  ASSIGN_OR_RETURN(result.image_, ImageOf(problem));
-  const DeviceImage& image = result.image_;
-  const std::vector<std::byte> pattern = MakePattern(problem.type_a, seed);
-  const int64_t sets = std::clamp<int64_t>(3 * l2_bytes / image.bytes + 1, 2, kMaxSets);
-  for (int64_t set = 0; set < sets; ++set) {
-    ASSIGN_OR_RETURN(DeviceBuffer buffer, MakeDeviceBuffer(image.bytes));
-    auto* base = static_cast<std::byte*>(buffer.get());
-    RETURN_IF_CUDA_ERROR(cudaMemset(base, 0, static_cast<size_t>(image.bytes)));
-    const auto fill = [&](const ImageMatrix& m, const MatrixLayout& layout) {
-      const int64_t count = m.matrices * layout.rows * m.ld;
-      return FillDevice(base + m.offset, count, problem.type_a, pattern, m.offset / 2 + set * 4099);
-    };
-    RETURN_IF_ERROR(fill(image.a, problem.a));
-    RETURN_IF_ERROR(fill(image.b, problem.b));
-    result.sets_.push_back(std::move(buffer));
+  result.problem_ = problem;
+  ASSIGN_OR_RETURN(const DeviceImage image, ImageOf(problem));
+  result.pitched_ = {image.a, image.b, image.d};
+  result.counters_offset_ = image.counters_offset;
+  int64_t end = image.bytes;
+  const int64_t size = SizeOf(pattern.type());
+  int64_t touched = 0;
+  bool padded = false;
+  const auto pack = [&](const ImageMatrix& pitched, int64_t rows, int64_t cols) {
+    ImageMatrix packed = pitched;
+    touched += rows * cols * size;
+    result.unaligned_rows_ |= cols * size % kRowAlignment != 0;
+    if (pitched.ld == cols) return packed;
+    padded = true;
+    packed.ld = cols;
+    packed.offset = end;
+    end += RoundUp(rows * cols * size, kPartAlignment);
+    return packed;
+  };
+  result.packed_.a = pack(image.a, problem.a.rows, problem.a.cols);
+  result.packed_.b = pack(image.b, problem.b.rows, problem.b.cols);
+  result.packed_.d = pack(image.d, problem.m, problem.n);
+  result.set_bytes_ = end;
+  const int64_t fit = kMemoryLimitBytes / end;
+  if (fit < 1) {
+    return ResourceExhausted(ToString(problem) + " needs " + std::to_string(end) +
+                             " bytes, above the limit " + std::to_string(kMemoryLimitBytes));
   }
+  const int64_t wanted = std::clamp<int64_t>(3 * l2_bytes / touched + 1, 2, kMaxSets);
+  result.sets_ = static_cast<int>(std::min(wanted, fit));
+  ASSIGN_OR_RETURN(result.memory_, MakeDeviceBuffer(result.set_bytes_ * result.sets_));
+  // 0xff bytes are NaN in every type here.
+  RETURN_IF_CUDA_ERROR(
+      cudaMemset(result.memory_.get(), 0xff, Bytes(result.set_bytes_ * result.sets_)));
+  for (int set = 0; set < result.sets_; ++set) RETURN_IF_ERROR(result.FillSet(set, pattern));
+  RETURN_IF_CUDA_ERROR(cudaDeviceSynchronize());
   return result;
 }
 
+Status OperandSets::FillSet(int index, const RandomPattern& pattern) const {
+  const int64_t size = SizeOf(pattern.type());
+  const auto fill = [&](const MatrixLayout& layout, const ImageMatrix& packed,
+                        const ImageMatrix& pitched, int64_t first) {
+    std::byte* const values = Base(index) + packed.offset;
+    RETURN_IF_ERROR(pattern.Fill(values, layout.rows * layout.cols, first));
+    if (pitched.offset == packed.offset) return OkStatus();
+    return CudaStatus(
+        cudaMemcpy2DAsync(Base(index) + pitched.offset, Bytes(pitched.ld * size), values,
+                          Bytes(layout.cols * size), Bytes(layout.cols * size), Bytes(layout.rows),
+                          cudaMemcpyDeviceToDevice, nullptr),
+        "cudaMemcpy2DAsync");
+  };
+  const int64_t first = 2 * index * kSetShift;
+  RETURN_IF_ERROR(fill(problem_.a, packed_.a, pitched_.a, first));
+  RETURN_IF_ERROR(fill(problem_.b, packed_.b, pitched_.b, first + kSetShift));
+  return CudaStatus(
+      cudaMemsetAsync(Counters(index), 0, kStallCounters * sizeof(unsigned long long), nullptr),
+      "cudaMemsetAsync");
+}
+
+std::byte* OperandSets::Base(int index) const {
+  return static_cast<std::byte*>(memory_.get()) + index % sets_ * set_bytes_;
+}
+
+DeviceOperands OperandSets::At(Form form, int index) const {
+  const Layout& layout = LayoutOf(form);
+  std::byte* const base = Base(index);
+  return {.a = base + layout.a.offset,
+          .b = base + layout.b.offset,
+          .d = base + layout.d.offset,
+          .lda = layout.a.ld,
+          .ldb = layout.b.ld,
+          .ldd = layout.d.ld};
+}
+
 GemmParams OperandSets::Params(int index) const {
-  auto* base = static_cast<std::byte*>(sets_[static_cast<size_t>(index % sets())].get());
+  const DeviceOperands operands = At(Form::kPitched, index);
   GemmParams params;
-  params.a = base + image_.a.offset;
-  params.b = base + image_.b.offset;
-  params.d = base + image_.d.offset;
-  params.lda = image_.a.ld, params.stride_a = image_.a.batch_stride;
-  params.ldb = image_.b.ld, params.stride_b = image_.b.batch_stride;
-  params.ldd = image_.d.ld, params.stride_d = image_.d.batch_stride;
+  params.a = operands.a, params.lda = operands.lda;
+  params.b = operands.b, params.ldb = operands.ldb;
+  params.d = operands.d, params.ldd = operands.ldd;
   return params;
 }
 
 unsigned long long* OperandSets::Counters(int index) const {
-  auto* base = static_cast<std::byte*>(sets_[static_cast<size_t>(index % sets())].get());
-  return reinterpret_cast<unsigned long long*>(base + image_.counters_offset);
+  return reinterpret_cast<unsigned long long*>(Base(index) + counters_offset_);
+}
+
+Status OperandSets::PoisonResult(Form form) const {
+  const DeviceOperands set = At(form, 0);
+  RETURN_IF_CUDA_ERROR(
+      cudaMemset(set.d, 0xff, Bytes(problem_.m * set.ldd * SizeOf(problem_.type_d))));
+  return CudaStatus(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+}
+
+Status OperandSets::DownloadOperands(std::vector<std::byte>& a, std::vector<std::byte>& b) const {
+  const DeviceOperands set = At(Form::kPacked, 0);
+  a.resize(Bytes(problem_.a.rows * problem_.a.cols * SizeOf(problem_.type_a)));
+  b.resize(Bytes(problem_.b.rows * problem_.b.cols * SizeOf(problem_.type_b)));
+  RETURN_IF_CUDA_ERROR(cudaMemcpy(a.data(), set.a, a.size(), cudaMemcpyDeviceToHost));
+  RETURN_IF_CUDA_ERROR(cudaMemcpy(b.data(), set.b, b.size(), cudaMemcpyDeviceToHost));
+  return OkStatus();
+}
+
+StatusOr<std::vector<std::byte>> OperandSets::DownloadRows(Form form,
+                                                           const std::vector<int64_t>& rows) const {
+  const DeviceOperands set = At(form, 0);
+  const int64_t size = SizeOf(problem_.type_d), row_bytes = problem_.n * size;
+  std::vector<std::byte> values(rows.size() * Bytes(row_bytes));
+  for (size_t i = 0; i < rows.size(); ++i) {
+    RETURN_IF_CUDA_ERROR(cudaMemcpy(values.data() + i * Bytes(row_bytes),
+                                    set.d + rows[i] * set.ldd * size, Bytes(row_bytes),
+                                    cudaMemcpyDeviceToHost));
+  }
+  return values;
 }
 
 }  // namespace gemmd::bench

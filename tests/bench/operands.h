@@ -1,7 +1,9 @@
 // Random operands in device memory, in as many sets as keep launches from meeting their own data in
-// the L2 cache.
+// the L2 cache. The same values lie there twice: packed, as a caller holds them, and with padded
+// rows, as the server's kernels see them.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -13,20 +15,74 @@
 
 namespace gemmd::bench {
 
-class OperandSets {
+// Standard normal values of one type on the current device, to fill operands from.
+class RandomPattern {
  public:
-  // Standard normal values from `seed`. As many sets as make up three times `l2_bytes`, 64 at most.
-  static StatusOr<OperandSets> Create(const GemmProblem& problem, int64_t l2_bytes, uint64_t seed);
+  // `type` is any but kF64 and kI32.
+  static StatusOr<RandomPattern> Create(DType type, uint64_t seed);
 
-  // Pointers, leading dimensions and strides of set `index` modulo the sets; no probe.
-  GemmParams Params(int index) const;
-  // The counters of set `index`, zeroed since creation.
-  unsigned long long* Counters(int index) const;
-  int sets() const { return static_cast<int>(sets_.size()); }
+  DType type() const { return type_; }
+  // Enqueues the fill of `count` elements at `device` on the default stream, with the pattern from
+  // element `first` on, over and over.
+  Status Fill(std::byte* device, int64_t count, int64_t first) const;
 
  private:
-  DeviceImage image_;
-  std::vector<DeviceBuffer> sets_;
+  explicit RandomPattern(DType type) : type_(type) {}
+
+  DType type_;
+  DeviceBuffer values_;
+};
+
+enum class Form : uint8_t { kPitched, kPacked };
+
+// One set's matrices in device memory. D is row-major too.
+struct DeviceOperands {
+  std::byte* a = nullptr;
+  std::byte* b = nullptr;
+  std::byte* d = nullptr;
+  int64_t lda = 0, ldb = 0, ldd = 0;  // elements
+};
+
+class OperandSets {
+ public:
+  // As many sets as touch more than three times `l2_bytes`, at least 2, unless the memory limit of
+  // 24 GiB cuts them short; RESOURCE_EXHAUSTED when one does not fit. Padding is NaN.
+  // Preconditions: batch is 1; A, B and D are of the pattern's type.
+  static StatusOr<OperandSets> Create(const GemmProblem& problem, int64_t l2_bytes,
+                                      const RandomPattern& pattern);
+
+  // Set `index` modulo the sets.
+  DeviceOperands At(Form form, int index) const;
+  GemmParams Params(int index) const;             // pitched; no probe
+  unsigned long long* Counters(int index) const;  // zeroed since creation
+  int sets() const { return sets_; }
+
+  // Whether a packed row is no multiple of 16 bytes, in A, B or D.
+  bool unaligned_rows() const { return unaligned_rows_; }
+
+  // Set 0, waited for. D's bytes become 0xff, padding included.
+  Status PoisonResult(Form form) const;
+  // Whole A and B as problem.a and problem.b say, packed.
+  Status DownloadOperands(std::vector<std::byte>& a, std::vector<std::byte>& b) const;
+  // The given rows of D, packed (rows, n).
+  StatusOr<std::vector<std::byte>> DownloadRows(Form form, const std::vector<int64_t>& rows) const;
+
+ private:
+  struct Layout {  // within a set
+    ImageMatrix a, b, d;
+  };
+
+  Status FillSet(int index, const RandomPattern& pattern) const;
+  std::byte* Base(int index) const;
+  const Layout& LayoutOf(Form form) const { return form == Form::kPitched ? pitched_ : packed_; }
+
+  GemmProblem problem_;
+  Layout pitched_, packed_;  // the same memory where packed rows need no padding
+  int64_t counters_offset_ = 0;
+  int64_t set_bytes_ = 0;
+  int sets_ = 0;
+  bool unaligned_rows_ = false;
+  DeviceBuffer memory_;
 };
 
 }  // namespace gemmd::bench

@@ -1,0 +1,58 @@
+// The benches of gemmd_bench. Each appends its lines to context.out and prints for people on
+// standard error.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kernels/core/device_traits.h"
+#include "kernels/core/status.h"
+#include "tests/bench/json_line.h"
+#include "tests/bench/measure.h"
+
+namespace gemmd::bench {
+
+struct BenchContext {
+  const LineWriter& out;
+  DeviceTraits traits;  // of the current device, whose kernels are prepared
+  MeasureOptions measure;
+  uint64_t seed = 1;
+  std::string commit;
+  std::string date;
+};
+
+// Ends a line with what it was measured on: gpu, driver, commit, date.
+inline JsonLine& AddMachine(JsonLine& line, const BenchContext& context) {
+  return line.String("gpu", context.traits.name)
+      .Integer("driver", context.traits.driver_version)
+      .String("commit", context.commit)
+      .String("date", context.date);
+}
+
+struct SweepOptions {
+  int64_t m = 4096, n = 4096;
+  std::vector<int64_t> k = {64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384};
+  std::string dtype = "bf16";  // bf16, f16 or f32
+  std::string layout = "NN";   // NN, NT, TN or TT
+  int max_stages = 5;
+};
+
+// Time against stage count, for each kernel that takes the type, over K.
+Status RunSweep(const SweepOptions& options, const BenchContext& context);
+// The stall probe on against off, over K.
+Status RunProbeCost(const SweepOptions& options, const BenchContext& context);
+
+struct ShapesOptions {
+  std::string file;               // as shape_list.h says
+  std::vector<std::string> rows;  // picks, as SelectShapes takes them
+  std::optional<int> kernel;      // row of kKernelTable; absent: the planner's choice
+  std::optional<int> stages;
+};
+
+// Each shape of a file beside cuBLASLt, every result checked. A shape that fails or is computed
+// wrong does not stop the others; INTERNAL at the end counts them.
+Status RunShapes(const ShapesOptions& options, const BenchContext& context);
+
+}  // namespace gemmd::bench

@@ -1,0 +1,246 @@
+// gemmd_bench: device time of kernels, as JSON lines.
+//
+//   gemmd_bench shapes      a list of shapes beside cuBLASLt, every result checked
+//   gemmd_bench sweep       time against stage count, for each kernel, over K
+//   gemmd_bench probe-cost  the stall probe on against off, interleaved
+#include <charconv>
+#include <cstdio>
+#include <ctime>
+#include <functional>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <getopt.h>
+
+#include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/device_probe.h"
+#include "kernels/cuda/launcher.h"
+#include "kernels/plan/kernel_table.h"
+#include "tests/bench/bench.h"
+#include "tests/bench/shape_list.h"
+
+namespace gemmd::bench {
+namespace {
+
+enum class Command : uint8_t { kShapes, kSweep, kProbeCost };
+
+struct Options {
+  ShapesOptions shapes;
+  SweepOptions sweep;
+  int rounds = 0;
+  uint64_t seed = 1;
+  std::string commit = "unknown";
+  std::string out;
+};
+
+struct OptionSpec {
+  const char* name;
+  const char* argument;
+  const char* help;
+  std::function<Status(std::string_view)> set;
+};
+
+template <typename Int>
+Status ParseInt(const char* name, std::string_view text, Int least, Int most, Int& to) {
+  Int value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < least || value > most) {
+    return InvalidArgument(name, "--" + std::string(name) + "=" + std::string(text) +
+                                     " is not a whole number from " + std::to_string(least) +
+                                     " to " + std::to_string(most));
+  }
+  to = value;
+  return OkStatus();
+}
+
+Status ParseWord(const char* name, std::string_view text,
+                 const std::vector<std::string_view>& words, std::string& to) {
+  std::string message = "--" + std::string(name) + "=" + std::string(text) + " is none of";
+  for (const std::string_view word : words) {
+    if (word == text) {
+      to = text;
+      return OkStatus();
+    }
+    message += " " + std::string(word);
+  }
+  return InvalidArgument(name, message);
+}
+
+Status ParseExtents(std::string_view text, std::vector<int64_t>& to) {
+  to.clear();
+  for (const std::string_view field : Split(text, ',')) {
+    int64_t extent = 0;
+    RETURN_IF_ERROR(ParseInt<int64_t>("k", field, 1, kMaxExtent, extent));
+    to.push_back(extent);
+  }
+  return OkStatus();
+}
+
+std::vector<OptionSpec> ShapesSpecs(ShapesOptions& o) {
+  return {
+      {"shapes", "FILE", "name,dtype,layout,M,N,K a line (required)",
+       [&o](std::string_view text) {
+         o.file = text;
+         return OkStatus();
+       }},
+      {"rows", "NAME[:DTYPE],...", "only these",
+       [&o](std::string_view text) {
+         for (const std::string_view row : Split(text, ',')) o.rows.emplace_back(row);
+         return OkStatus();
+       }},
+      {"kernel", "NAME", "instead of the planner's choice",
+       [&o](std::string_view text) {
+         const int row = RowByName(text);
+         if (row < 0) {
+           return InvalidArgument("kernel", "--kernel=" + std::string(text) + " is no kernel");
+         }
+         o.kernel = row;
+         return OkStatus();
+       }},
+      {"stages", "S", "instead of the planner's choice",
+       [&o](std::string_view text) {
+         int stages = 0;
+         RETURN_IF_ERROR(ParseInt("stages", text, 1, 1000, stages));
+         o.stages = stages;
+         return OkStatus();
+       }},
+  };
+}
+
+std::vector<OptionSpec> SweepSpecs(SweepOptions& o) {
+  return {
+      {"m", "M", "4096",
+       [&o](std::string_view text) { return ParseInt<int64_t>("m", text, 1, kMaxExtent, o.m); }},
+      {"n", "N", "4096",
+       [&o](std::string_view text) { return ParseInt<int64_t>("n", text, 1, kMaxExtent, o.n); }},
+      {"k", "K,...", "64 to 16384, doubling",
+       [&o](std::string_view text) { return ParseExtents(text, o.k); }},
+      {"dtype", "TYPE", "bf16, f16 or f32",
+       [&o](std::string_view text) {
+         return ParseWord("dtype", text, {"bf16", "f16", "f32"}, o.dtype);
+       }},
+      {"layout", "OPS", "NN, NT, TN or TT",
+       [&o](std::string_view text) {
+         return ParseWord("layout", text, {"NN", "NT", "TN", "TT"}, o.layout);
+       }},
+      {"max-stages", "S", "5",
+       [&o](std::string_view text) { return ParseInt("max-stages", text, 1, 1000, o.max_stages); }},
+  };
+}
+
+std::vector<OptionSpec> SpecsOf(Command command, Options& o) {
+  std::vector<OptionSpec> specs =
+      command == Command::kShapes ? ShapesSpecs(o.shapes) : SweepSpecs(o.sweep);
+  specs.push_back({"out", "FILE", "append the lines here instead of printing them",
+                   [&o](std::string_view text) {
+                     o.out = text;
+                     return OkStatus();
+                   }});
+  specs.push_back({"rounds", "N", "samples of each variant", [&o](std::string_view text) {
+                     return ParseInt("rounds", text, 1, 10000, o.rounds);
+                   }});
+  specs.push_back(
+      {"seed", "N", "of the operands and of what is checked", [&o](std::string_view text) {
+         return ParseInt<uint64_t>("seed", text, 0, std::numeric_limits<int64_t>::max(), o.seed);
+       }});
+  specs.push_back({"commit", "C", "written into each line", [&o](std::string_view text) {
+                     o.commit = text;
+                     return OkStatus();
+                   }});
+  return specs;
+}
+
+void PrintUsage(std::FILE* to) {
+  Options options;
+  for (const auto& [name, command] : {std::pair{"shapes", Command::kShapes},
+                                      {"sweep", Command::kSweep},
+                                      {"probe-cost", Command::kProbeCost}}) {
+    std::fprintf(to, "gemmd_bench %s\n", name);
+    for (const OptionSpec& spec : SpecsOf(command, options)) {
+      const std::string left = std::string(spec.name) + " " + spec.argument;
+      std::fprintf(to, "  --%-24s %s\n", left.c_str(), spec.help);
+    }
+  }
+}
+
+// argv[0] is the command's name. getopt_long prints what it does not know.
+Status ParseOptions(int argc, char** argv, const std::vector<OptionSpec>& specs) {
+  std::vector<option> table;
+  for (const OptionSpec& spec : specs) {
+    table.push_back({spec.name, required_argument, nullptr, static_cast<int>(table.size()) + 1});
+  }
+  table.push_back({nullptr, 0, nullptr, 0});
+  for (;;) {
+    const int found = getopt_long(argc, argv, "", table.data(), nullptr);
+    if (found == -1) break;
+    if (found == '?') return InvalidArgument("options", "unknown option");
+    RETURN_IF_ERROR(specs[static_cast<size_t>(found) - 1].set(optarg));
+  }
+  if (optind < argc) {
+    return InvalidArgument("options", std::string(argv[optind]) + " is no option");
+  }
+  return OkStatus();
+}
+
+std::string Today() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  char text[16];
+  std::strftime(text, sizeof(text), "%Y-%m-%d", &utc);
+  return text;
+}
+
+Status Run(Command command, const Options& options) {
+  if (command == Command::kShapes && options.shapes.file.empty()) {
+    return InvalidArgument("shapes", "--shapes is required");
+  }
+  ASSIGN_OR_RETURN(const LineWriter out, LineWriter::Create(options.out));
+  ASSIGN_OR_RETURN(DeviceTraits traits, ProbeCudaDevice(0));
+  RETURN_IF_CUDA_ERROR(cudaSetDevice(0));
+  RETURN_IF_ERROR(PrepareKernels());
+  BenchContext context{.out = out,
+                       .traits = std::move(traits),
+                       .measure = {},
+                       .seed = options.seed,
+                       .commit = options.commit,
+                       .date = Today()};
+  context.measure.rounds = options.rounds;
+  switch (command) {
+    case Command::kShapes: return RunShapes(options.shapes, context);
+    case Command::kSweep: return RunSweep(options.sweep, context);
+    case Command::kProbeCost: return RunProbeCost(options.sweep, context);
+  }
+  return OkStatus();
+}
+
+int Main(int argc, char** argv) {
+  const std::string_view name = argc > 1 ? argv[1] : "";
+  Command command{};
+  Options options;
+  if (name == "shapes") {
+    command = Command::kShapes;
+    options.rounds = 15;
+  } else if (name == "sweep" || name == "probe-cost") {
+    command = name == "sweep" ? Command::kSweep : Command::kProbeCost;
+    options.rounds = 7;
+  } else {
+    const bool asked = name == "--help";
+    PrintUsage(asked ? stdout : stderr);
+    return asked ? 0 : 2;
+  }
+  Status status = ParseOptions(argc - 1, argv + 1, SpecsOf(command, options));
+  const bool usable = status.ok();
+  if (usable) status = Run(command, options);
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "gemmd_bench: %s\n", status.ToString().c_str());
+  return usable ? 1 : 2;
+}
+
+}  // namespace
+}  // namespace gemmd::bench
+
+int main(int argc, char** argv) { return gemmd::bench::Main(argc, argv); }

@@ -1,0 +1,145 @@
+#include <optional>
+#include <utility>
+
+#include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/launcher.h"
+#include "kernels/plan/planner.h"
+#include "tests/bench/bench.h"
+#include "tests/bench/operands.h"
+
+namespace gemmd::bench {
+namespace {
+
+GemmProblem ProblemOf(const SweepOptions& options, DType type, int64_t k) {
+  GemmProblem p;
+  p.m = options.m, p.n = options.n, p.k = k;
+  p.op_a = options.layout[0] == 'T' ? Op::kT : Op::kN;
+  p.op_b = options.layout[1] == 'T' ? Op::kT : Op::kN;
+  p.type_a = p.type_b = p.type_d = type;
+  return WithPackedLayouts(p);
+}
+
+JsonLine StartLine(const char* bench, const SweepOptions& options, const GemmProblem& p,
+                   const Plan& plan) {
+  JsonLine line;
+  line.String("bench", bench)
+      .String("dtype", options.dtype)
+      .String("layout", options.layout)
+      .Integer("m", p.m)
+      .Integer("n", p.n)
+      .Integer("k", p.k)
+      .String("kernel", plan.kernel())
+      .Integer("stages", plan.stages)
+      .Integer("resident_blocks", plan.resident_blocks)
+      .Integer("smem_bytes", plan.smem_bytes);
+  return line;
+}
+
+Status WriteLine(JsonLine line, const BenchContext& context) {
+  line.Integer("seed", static_cast<int64_t>(context.seed));
+  return context.out.Write(AddMachine(line, context));
+}
+
+// Every kernel that takes the types, at every stage count that fits.
+std::vector<Plan> AllPlans(const Planner& planner, const GemmProblem& problem, int max_stages) {
+  std::vector<Plan> plans;
+  for (int row = 0; row < kKernelRows; ++row) {
+    for (int stages = 1; stages <= max_stages; ++stages) {
+      const StatusOr<Plan> plan =
+          planner.PlanFor(problem, {.row = row, .stages = stages, .split_k = {}});
+      if (plan.ok()) plans.push_back(*plan);
+    }
+  }
+  return plans;
+}
+
+// One launch with the probe on, read back.
+StatusOr<std::vector<unsigned long long>> CountersOf(const OperandSets& sets,
+                                                     const GemmProblem& problem, const Plan& plan) {
+  std::vector<unsigned long long> counters(kStallCounters);
+  const size_t bytes = counters.size() * sizeof(counters[0]);
+  GemmParams params = sets.Params(0);
+  params.counters = sets.Counters(0);
+  RETURN_IF_CUDA_ERROR(cudaMemset(params.counters, 0, bytes));
+  RETURN_IF_ERROR(Launch(problem, plan, params, nullptr));
+  RETURN_IF_CUDA_ERROR(cudaMemcpy(counters.data(), params.counters, bytes, cudaMemcpyDeviceToHost));
+  return counters;
+}
+
+Status SweepOne(const SweepOptions& options, const BenchContext& context, const Planner& planner,
+                const GemmProblem& problem, const OperandSets& sets) {
+  const std::vector<Plan> plans = AllPlans(planner, problem, options.max_stages);
+  ASSIGN_OR_RETURN(const Plan picked, planner.PlanFor(problem));
+  std::vector<Enqueue> variants;
+  for (const Plan& plan : plans) {
+    variants.push_back([&sets, &problem, plan](int index, cudaStream_t stream) {
+      return Launch(problem, plan, sets.Params(index), stream);
+    });
+  }
+  ASSIGN_OR_RETURN(const std::vector<Timing> timings,
+                   MeasureInterleaved(variants, context.measure));
+  for (size_t i = 0; i < plans.size(); ++i) {
+    ASSIGN_OR_RETURN(const auto counters, CountersOf(sets, problem, plans[i]));
+    const bool is_pick = plans[i].row == picked.row && plans[i].stages == picked.stages;
+    JsonLine line = StartLine("stage-sweep", options, problem, plans[i]);
+    line.Fixed("us", timings[i].median_us, 3)
+        .Fixed("p5_us", timings[i].p5_us, 3)
+        .Fixed("p95_us", timings[i].p95_us, 3)
+        .Fixed("tflops", problem.flops() / timings[i].median_us * 1e-6, 1)
+        .Fixed("predicted_us", plans[i].predicted_seconds * 1e6, 3)
+        .Flag("picked", is_pick)
+        .Integer("wait_full", static_cast<int64_t>(counters[0]))
+        .Integer("wait_empty", static_cast<int64_t>(counters[1]))
+        .Integer("mainloop", static_cast<int64_t>(counters[2]))
+        .Integer("epilogue", static_cast<int64_t>(counters[3]));
+    RETURN_IF_ERROR(WriteLine(std::move(line), context));
+  }
+  return OkStatus();
+}
+
+Status ProbeCostOne(const SweepOptions& options, const BenchContext& context,
+                    const Planner& planner, const GemmProblem& problem, const OperandSets& sets) {
+  ASSIGN_OR_RETURN(const Plan plan, planner.PlanFor(problem));
+  std::vector<Enqueue> variants;
+  for (const bool on : {false, true}) {
+    variants.push_back([&sets, &problem, plan, on](int index, cudaStream_t stream) {
+      GemmParams params = sets.Params(index);
+      if (on) params.counters = sets.Counters(index);
+      return Launch(problem, plan, params, stream);
+    });
+  }
+  ASSIGN_OR_RETURN(const std::vector<Timing> timings,
+                   MeasureInterleaved(variants, context.measure));
+  JsonLine line = StartLine("probe-cost", options, problem, plan);
+  line.Fixed("off_us", timings[0].median_us, 3)
+      .Fixed("on_us", timings[1].median_us, 3)
+      .Fixed("ratio", timings[1].median_us / timings[0].median_us, 4);
+  return WriteLine(std::move(line), context);
+}
+
+Status OverK(const SweepOptions& options, const BenchContext& context, decltype(SweepOne)& one) {
+  const std::optional<DType> type = DTypeFromName(options.dtype);
+  if (!type) return InvalidArgument("dtype", "dtype=" + options.dtype + " is no type");
+  const Planner planner(context.traits);
+  ASSIGN_OR_RETURN(const RandomPattern pattern, RandomPattern::Create(*type, context.seed));
+  for (const int64_t k : options.k) {
+    const GemmProblem problem = ProblemOf(options, *type, k);
+    RETURN_IF_ERROR(ValidateProblem(problem));
+    ASSIGN_OR_RETURN(const OperandSets sets,
+                     OperandSets::Create(problem, context.traits.l2_bytes, pattern));
+    RETURN_IF_ERROR(one(options, context, planner, problem, sets));
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+Status RunSweep(const SweepOptions& options, const BenchContext& context) {
+  return OverK(options, context, SweepOne);
+}
+
+Status RunProbeCost(const SweepOptions& options, const BenchContext& context) {
+  return OverK(options, context, ProbeCostOne);
+}
+
+}  // namespace gemmd::bench

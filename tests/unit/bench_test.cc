@@ -1,0 +1,211 @@
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <sstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "kernels/core/numeric.h"
+#include "tests/bench/json_line.h"
+#include "tests/bench/result_check.h"
+#include "tests/bench/shape_list.h"
+#include "tests/support/matrices.h"
+
+namespace gemmd::bench {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TEST(JsonLineTest, MembersStandInTheOrderAdded) {
+  JsonLine line;
+  EXPECT_EQ(line.text(), "{}");
+  line.String("bench", "kernel").Integer("m", -3).Fixed("us", 1.23456, 3).Flag("ok", true);
+  EXPECT_EQ(line.text(), R"({"bench":"kernel","m":-3,"us":1.235,"ok":true})");
+}
+
+TEST(JsonLineTest, StringsAreEscapedAndNonFiniteNumbersAreNull) {
+  JsonLine line;
+  line.String("commit", "a\"b\\c\n\x1f")
+      .Fixed("nan", std::nan(""), 2)
+      .Fixed("inf", -std::numeric_limits<double>::infinity(), 2)
+      .Fixed("max", -std::numeric_limits<double>::max(), 0)
+      .Flag("ok", false);
+  EXPECT_THAT(line.text(), HasSubstr(R"("commit":"a\"b\\c\u000a\u001f","nan":null,"inf":null,)"));
+  EXPECT_THAT(line.text(), HasSubstr("\"max\":-17976931348623157"));
+}
+
+TEST(LineWriterTest, AppendsToWhatTheFileHolds) {
+  const std::filesystem::path path = std::filesystem::path(::testing::TempDir()) /
+                                     ("gemmd_bench_" + std::to_string(getpid()) + ".jsonl");
+  for (const int value : {1, 2}) {
+    const StatusOr<LineWriter> writer = LineWriter::Create(path.string());
+    ASSERT_TRUE(writer.ok()) << writer.status().ToString();
+    ASSERT_TRUE(writer->Write(JsonLine().Integer("v", value)).ok());
+  }
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  std::filesystem::remove(path);
+  EXPECT_EQ(text.str(), "{\"v\":1}\n{\"v\":2}\n");
+}
+
+TEST(LineWriterTest, NamesTheFileThatCannotBeOpened) {
+  const StatusOr<LineWriter> writer = LineWriter::Create("/nowhere/at/all.jsonl");
+  ASSERT_FALSE(writer.ok());
+  EXPECT_THAT(writer.status().message(), HasSubstr("/nowhere/at/all.jsonl"));
+}
+
+TEST(ShapeListTest, ReadsShapesAndLeavesCommentsAndBlankLinesOut) {
+  const auto shapes = ParseShapes(
+      "# name,dtype,layout,M,N,K\r\n\nodd-k,bf16,NT,1,2,3\r\n#x,y\nodd-k,fp32,TN,2147483647,5,6");
+  ASSERT_TRUE(shapes.ok()) << shapes.status().ToString();
+  ASSERT_EQ(shapes->size(), 2U);
+  const Shape& first = (*shapes)[0];
+  EXPECT_EQ(first.name, "odd-k");
+  EXPECT_EQ(first.family(), "odd");
+  EXPECT_EQ(first.dtype, "bf16");
+  EXPECT_EQ(first.layout, "NT");
+  EXPECT_THAT((std::vector<int64_t>{first.m, first.n, first.k}), ElementsAre(1, 2, 3));
+  EXPECT_EQ((*shapes)[1].m, 2147483647);
+}
+
+TEST(ShapeListTest, RefusesMalformedLinesByNumberFieldAndValue) {
+  const struct {
+    const char* line;
+    const char* field;
+    const char* message;
+  } cases[] = {
+      {"a,bf16,NN,1,2", "shape", "5 fields"},
+      {"a,bf16,NN,1,2,3,", "shape", "7 fields"},
+      {" ", "shape", "1 fields"},
+      {",bf16,NN,1,2,3", "name", "empty"},
+      {"a,bf17,NN,1,2,3", "dtype", "dtype=bf17"},
+      {"a,bf16,NX,1,2,3", "layout", "layout=NX"},
+      {"a,bf16,NN,0,2,3", "M", "M=0"},
+      {"a,bf16,NN,1,-2,3", "N", "N=-2"},
+      {"a,bf16,NN,1,2,3x", "K", "K=3x"},
+      {"a,bf16,NN,1,2,", "K", "K= "},
+      {"a,bf16,NN,1,2,2147483648", "K", "2147483647"},
+      {"a,bf16,NN,1,2,99999999999999999999", "K", "K=99999999999999999999"},
+      {"ok,bf16,NN,1,2,3", "name", "ok"},  // there before
+  };
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.line);
+    const auto shapes = ParseShapes(std::string("ok,bf16,NN,1,1,1\n") + c.line + "\n");
+    ASSERT_FALSE(shapes.ok());
+    EXPECT_EQ(shapes.status().code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(shapes.status().field(), c.field);
+    EXPECT_THAT(shapes.status().message(), HasSubstr("line 2: "));
+    EXPECT_THAT(shapes.status().message(), HasSubstr(c.message));
+  }
+}
+
+TEST(ShapeListTest, RefusesATextWithoutShapes) {
+  EXPECT_FALSE(ParseShapes("").ok());
+  EXPECT_FALSE(ParseShapes("# only a comment\n").ok());
+}
+
+TEST(ShapeListTest, PicksByNameOrByNameAndTypeInFileOrder) {
+  const auto shapes = ParseShapes("a,bf16,NN,1,1,1\nb,bf16,NN,1,1,1\na,fp16,NN,1,1,1\n");
+  ASSERT_TRUE(shapes.ok());
+  const auto picked = [&](const std::vector<std::string>& rows) {
+    std::vector<std::string> names;
+    const auto result = SelectShapes(*shapes, rows);
+    if (!result.ok()) return std::vector<std::string>{result.status().message()};
+    for (const Shape& shape : *result) names.push_back(shape.name + ":" + shape.dtype);
+    return names;
+  };
+  EXPECT_THAT(picked({}), ElementsAre("a:bf16", "b:bf16", "a:fp16"));
+  EXPECT_THAT(picked({"b", "a"}), ElementsAre("a:bf16", "b:bf16", "a:fp16"));
+  EXPECT_THAT(picked({"a:fp16"}), ElementsAre("a:fp16"));
+  EXPECT_THAT(picked({"a", "c"}), ElementsAre(HasSubstr("rows=c")));
+  EXPECT_THAT(picked({"b:fp16"}), ElementsAre(HasSubstr("rows=b:fp16")));
+}
+
+TEST(ShapeListTest, ProblemsExistForTheTypesThatKernelsTake) {
+  Shape shape{"x", "fp16", "TN", 2, 3, 4};
+  const auto problem = ProblemOf(shape);
+  ASSERT_TRUE(problem.has_value());
+  EXPECT_EQ(ToString(*problem), "f16 TN 2x3x4 batch 1");
+  EXPECT_EQ(problem->type_d, DType::kF16);
+  EXPECT_TRUE(ValidateProblem(*problem).ok());
+  for (const char* dtype : {"tf32", "fp64", "fp8", "int8"}) {
+    shape.dtype = dtype;
+    EXPECT_FALSE(ProblemOf(shape).has_value()) << dtype;
+  }
+}
+
+GemmProblem Problem(int64_t m, int64_t n, int64_t k, const std::string& layout) {
+  return *ProblemOf({"x", "bf16", layout, m, n, k});
+}
+
+// D of `data`, right as ReferenceGemm says and rounded.
+std::vector<std::byte> RightResult(const GemmProblem& problem, GemmData& data) {
+  const std::vector<double> reference = ReferenceGemm(problem, data.operands());
+  std::vector<std::byte> d(reference.size() * static_cast<size_t>(SizeOf(problem.type_d)));
+  for (size_t i = 0; i < reference.size(); ++i) {
+    StoreElement(d.data(), problem.type_d, static_cast<int64_t>(i), reference[i]);
+  }
+  return d;
+}
+
+TEST(ResultCheckTest, SmallResultsAreCheckedWholeAndLargeOnesAtTheCornersAtLeast) {
+  const Sample small = PickSample(Problem(300, 100, 7, "NN"), 1);
+  EXPECT_EQ(small.rows.size(), 300U);
+  EXPECT_EQ(small.cols.size(), 100U);
+  const Sample large = PickSample(Problem(5000, 5001, 5002, "NN"), 1);
+  EXPECT_EQ(large.rows.size(), 256U);
+  EXPECT_EQ(large.cols.size(), 64U);
+  EXPECT_EQ(large.rows.front(), 0);
+  EXPECT_EQ(large.rows.back(), 4999);
+  EXPECT_EQ(large.cols.front(), 0);
+  EXPECT_EQ(large.cols.back(), 5000);
+  EXPECT_EQ(PickSample(Problem(16, 70000, 70000, "NN"), 1).rows.size(), 16U);
+  EXPECT_EQ(PickSample(Problem(5000, 5001, 5002, "NN"), 1).rows, large.rows);
+  EXPECT_NE(PickSample(Problem(5000, 5001, 5002, "NN"), 2).rows, large.rows);
+}
+
+TEST(ResultCheckTest, AnySampledElementThatIsWrongIsFoundInEveryLayout) {
+  const uint64_t seed = TestSeed();
+  SCOPED_TRACE(SeedTrace(seed));
+  const Sample sample = {{0, 3, 4, 36}, {0, 1, 20, 28}};
+  for (const char* layout : {"NN", "NT", "TN", "TT"}) {
+    SCOPED_TRACE(layout);
+    const GemmProblem problem = Problem(37, 29, 41, layout);
+    GemmData data(problem, seed);
+    const HostOperands operands = data.operands();
+    const SampledReference reference(problem, sample, operands.a, operands.b);
+    const std::vector<std::byte> whole = RightResult(problem, data);
+    std::vector<std::byte> rows;
+    const size_t row_bytes = 29 * 2;
+    for (const int64_t row : sample.rows) {
+      const auto* first = whole.data() + static_cast<size_t>(row) * row_bytes;
+      rows.insert(rows.end(), first, first + row_bytes);
+    }
+    const Mismatch right = reference.Compare(rows.data());
+    EXPECT_TRUE(right.ok) << right.ToString();
+    EXPECT_EQ(right.elements, 16);
+    for (int64_t i = 0; i < 4; ++i) {
+      for (const int64_t col : sample.cols) {
+        std::vector<std::byte> wrong = rows;
+        const double value = LoadElement(wrong.data(), problem.type_d, i * 29 + col);
+        StoreElement(wrong.data(), problem.type_d, i * 29 + col, value + 1);
+        const Mismatch mismatch = reference.Compare(wrong.data());
+        EXPECT_FALSE(mismatch.ok);
+        EXPECT_EQ(mismatch.wrong_elements, 1);
+        EXPECT_EQ(mismatch.row, sample.rows[static_cast<size_t>(i)]);
+        EXPECT_EQ(mismatch.col, col);
+        EXPECT_EQ(mismatch.first_wrong, mismatch.row * 29 + col);
+      }
+    }
+    std::vector<std::byte> poisoned(rows.size(), std::byte{0xff});
+    EXPECT_EQ(reference.Compare(poisoned.data()).wrong_elements, 16);
+  }
+}
+
+}  // namespace
+}  // namespace gemmd::bench
