@@ -13,6 +13,7 @@ measurement.
 
 import argparse
 import json
+import math
 import pathlib
 import re
 import sys
@@ -44,8 +45,8 @@ def table(header, rows):
 
 def measured_on(lines):
     """One sentence on where the figures come from."""
-    first = lines[0]
-    return f"\nMeasured on {first['gpu']}, {first['date']}, at {first['commit']}.\n"
+    places = sorted({f"{line['gpu']}, {line['date']}, at {line['commit']}" for line in lines})
+    return f"\nMeasured on {'; '.join(places)}.\n"
 
 
 def stage_sweep(kernel):
@@ -99,7 +100,33 @@ def latency(_):
     return table(["call"] + parts, rows) + measured_on(lines)
 
 
-TABLES = {"stage-sweep": stage_sweep, "picks": picks, "probe-cost": probe_cost, "latency": latency}
+def shapes(dtype):
+    """Products beside cuBLASLt, checked; of one dtype when named."""
+    lines = [line for line in load("kernel") if dtype in ("", line["dtype"])]
+    if not lines:
+        raise SystemExit(f"report.py: no shapes of dtype {dtype!r} in {RESULTS}")
+    newest = {(line["shape"], line["dtype"]): line for line in lines}
+    rows = []
+    for line in newest.values():
+        if not line["ok"]:
+            raise SystemExit(f"report.py: {line['shape']} {line['dtype']} was computed wrong")
+        padded = line.get("ratio_padded_first")
+        peer = f"{line['peer_first_us']:.1f}" + ("" if line.get("peer_ok", True) else " (wrong)")
+        rows.append([line["shape"], line["dtype"], line["layout"],
+                     f"{line['m']} {line['n']} {line['k']}", line["kernel"], str(line["stages"]),
+                     f"{line['median_us']:.1f}", f"{line['tflops']:.0f}", peer,
+                     f"{line['ratio_first']:.2f}", f"{line['ratio_best']:.2f}",
+                     "" if padded is None else f"{padded:.2f}"])
+    ratios = [line["ratio_first"] for line in newest.values()]
+    mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+    header = ["shape", "dtype", "layout", "M N K", "kernel", "S", "us", "TFLOP/s", "peer us",
+              "first / ours", "best / ours", "padded first / ours"]
+    return (table(header, rows) + f"\nGeometric mean of first / ours: {mean:.3f}."
+            + measured_on(list(newest.values())))
+
+
+TABLES = {"shapes": shapes, "stage-sweep": stage_sweep, "picks": picks, "probe-cost": probe_cost,
+          "latency": latency}
 
 
 def render(text):
