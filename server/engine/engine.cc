@@ -63,13 +63,14 @@ class Engine::Impl {
 
   std::optional<Refusal> Judge(const GemmRequest& request, uint64_t* runnable) const;
   std::optional<Refusal> Reserve(const GemmRequest& request) EXCLUDES(mu_);
+  RequestId NextId() EXCLUDES(mu_);
   RequestId Enqueue(QueuedRequest entry) EXCLUDES(mu_);
 
   void DispatchLoop() EXCLUDES(mu_);
   void ExpiryLoop() EXCLUDES(mu_);
   bool HeadMayStart() const REQUIRES(mu_);
   std::shared_ptr<Flight> NextFlight() EXCLUDES(mu_);
-  void Run(std::shared_ptr<Flight> flight) EXCLUDES(mu_);
+  void Run(const std::shared_ptr<Flight>& flight) EXCLUDES(mu_);
   Status Launch(const std::shared_ptr<Flight>& flight) EXCLUDES(mu_);
   void Finish(Flight& flight, LaneResult lane_result) EXCLUDES(mu_);
 
@@ -173,33 +174,34 @@ std::optional<Refusal> Engine::Impl::Reserve(const GemmRequest& request) {
   return std::nullopt;
 }
 
+RequestId Engine::Impl::NextId() {
+  MutexLock lock(mu_);
+  return next_id_++;
+}
+
 RequestId Engine::Impl::Enqueue(QueuedRequest entry) {
-  const bool empty = entry.request->problem.empty();
+  const RequestId id = NextId();
+  if (entry.request->problem.empty()) {
+    End(std::move(entry.request), GemmResult{}, /*ran=*/false);
+    return id;
+  }
   std::optional<QueuedRequest> cut;
-  RequestId id = 0;
   {
     MutexLock lock(mu_);
-    id = next_id_++;
-    if (!empty) {
-      const bool earliest = entry.request->deadline < queue_.earliest_deadline();
-      queue_.Push(id, std::move(entry));
-      if (cut_) cut = queue_.Take(id);
-      if (earliest) expiry_cv_.NotifyOne();
-      dispatch_cv_.NotifyOne();
-    }
+    const bool earliest = entry.request->deadline < queue_.earliest_deadline();
+    queue_.Push(id, std::move(entry));
+    if (cut_) cut = queue_.Take(id);
+    if (earliest) expiry_cv_.NotifyOne();
+    dispatch_cv_.NotifyOne();
   }
-  if (empty) {
-    End(std::move(entry.request), GemmResult{}, /*ran=*/false);
-  } else if (cut) {
-    FailWaiting(*std::move(cut), Draining());
-  }
+  if (cut) FailWaiting(*std::move(cut), Draining());
   return id;
 }
 
 // --- Dispatch ---
 
 void Engine::Impl::DispatchLoop() {
-  while (std::shared_ptr<Flight> flight = NextFlight()) Run(std::move(flight));
+  while (const std::shared_ptr<Flight> flight = NextFlight()) Run(flight);
 }
 
 bool Engine::Impl::HeadMayStart() const {
@@ -248,7 +250,7 @@ std::shared_ptr<Engine::Impl::Flight> Engine::Impl::NextFlight() {
   }
 }
 
-void Engine::Impl::Run(std::shared_ptr<Flight> flight) {
+void Engine::Impl::Run(const std::shared_ptr<Flight>& flight) {
   Status status = Launch(flight);
   if (status.ok()) return;  // Finish() owns the flight's contents from here on
   if (!fleet_.backend(flight->seat.backend).healthy()) {
