@@ -159,10 +159,10 @@ Status GemmClient::Impl::SendWithRetries(const v1::GemmRequest& request, const C
       continue;
     }
     if (attempt == 1) return status;
-    Status last(status.code(),
-                status.message() + " (attempt " + std::to_string(attempt) + ", the last)");
-    if (status.retry_after()) last = std::move(last).WithRetryAfter(*status.retry_after());
-    return std::move(last).WithField(status.field());
+    const std::string count = " (attempt " + std::to_string(attempt) + ", the last)";
+    Status last = Status(status.code(), status.message() + count).WithField(status.field());
+    if (status.retry_after()) return std::move(last).WithRetryAfter(*status.retry_after());
+    return last;
   }
 }
 

@@ -105,19 +105,23 @@ PhaseTimes FromProto(const v1::PhaseDurations& phases) {
 
 Status FromGrpc(const grpc::Status& status) {
   if (status.ok()) return OkStatus();
-  Status result(static_cast<StatusCode>(status.error_code()), status.error_message());
   google::rpc::Status details;
-  if (!details.ParseFromString(status.error_details())) return result;
+  if (!details.ParseFromString(status.error_details())) details.Clear();
+  std::string field;
+  std::optional<Milliseconds> retry_after;
   for (const google::protobuf::Any& detail : details.details()) {
     google::rpc::BadRequest bad_request;
     google::rpc::RetryInfo retry_info;
     if (detail.UnpackTo(&bad_request) && bad_request.field_violations_size() > 0) {
-      result = std::move(result).WithField(bad_request.field_violations(0).field());
+      field = bad_request.field_violations(0).field();
     } else if (detail.UnpackTo(&retry_info)) {
       const Nanoseconds delay = std::max(Nanoseconds(0), ToNanoseconds(retry_info.retry_delay()));
-      result = std::move(result).WithRetryAfter(std::chrono::ceil<Milliseconds>(delay));
+      retry_after = std::chrono::ceil<Milliseconds>(delay);
     }
   }
+  Status result = Status(static_cast<StatusCode>(status.error_code()), status.error_message())
+                      .WithField(std::move(field));
+  if (retry_after) return std::move(result).WithRetryAfter(*retry_after);
   return result;
 }
 
