@@ -22,7 +22,7 @@ bool IsFp8(DType type) { return type == DType::kF8E4M3 || type == DType::kF8E5M2
 
 std::string Str(int64_t value) { return std::to_string(value); }
 
-Status CheckExtent(std::string field, int64_t value) {
+Status CheckExtent(const std::string& field, int64_t value) {
   if (value < 0) return InvalidArgument(field, field + "=" + Str(value) + " is below 0");
   if (value > kMaxExtent) {
     return InvalidArgument(field,
@@ -31,7 +31,7 @@ Status CheckExtent(std::string field, int64_t value) {
   return OkStatus();
 }
 
-Status CheckScalar(std::string field, double value, bool fp64) {
+Status CheckScalar(const std::string& field, double value, bool fp64) {
   if (!std::isfinite(value)) {
     return InvalidArgument(field, field + "=" + std::to_string(value) + " is not finite");
   }
@@ -64,7 +64,7 @@ Status CheckLayout(std::string_view name, const MatrixLayout& layout, int64_t ro
 }
 
 Status CheckTypes(const GemmProblem& p) {
-  const auto refuse = [](std::string field, const std::string& why) {
+  const auto refuse = [](const std::string& field, const std::string& why) {
     return InvalidArgument("problem." + field, "problem." + field + " " + why);
   };
   const std::string a(Name(p.type_a)), b(Name(p.type_b)), d(Name(p.type_d));

@@ -102,7 +102,7 @@ std::string RowName(int row) { return std::string(kKernelTable[row].name); }
 
 // What a device with no choice to make answers: the CPU, or a problem without a product.
 StatusOr<Plan> OnlyPlan(int row, const PlanConstraints& constraints, const std::string& why) {
-  const auto refuse = [&](std::string field, const std::string& asked) {
+  const auto refuse = [&](const std::string& field, const std::string& asked) {
     return InvalidArgument(field, field + "=" + asked + " cannot run: " + why + " takes " +
                                       RowName(row) + " with no stages and no split");
   };
