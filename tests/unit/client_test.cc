@@ -5,6 +5,7 @@
 
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "client/gemm_client.h"
@@ -397,7 +398,9 @@ TEST(GemmClientAloneTest, AProductAboveEveryMessageIsRefusedWithoutTouchingItsOp
   problem.n = 1;
   problem.k = 3 << 13;  // a: 3 GiB of fp32
   problem = WithPackedLayouts(problem);
-  auto* const nowhere = reinterpret_cast<std::byte*>(uintptr_t{64});
+  void* const page = mmap(nullptr, 1, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(page, MAP_FAILED);
+  auto* const nowhere = static_cast<std::byte*>(page);
   const StatusOr<ClientResult> result =
       (*client)->Gemm(problem, {nowhere, nowhere, nullptr, nullptr, nowhere});
   EXPECT_EQ(result.status().code(), StatusCode::kOutOfRange);
@@ -405,6 +408,7 @@ TEST(GemmClientAloneTest, AProductAboveEveryMessageIsRefusedWithoutTouchingItsOp
       << result.status().message();
   EXPECT_NE(result.status().message().find("limit of 2147418111"), std::string::npos)
       << result.status().message();
+  munmap(page, 1);
 }
 
 TEST(GemmClientAloneTest, TargetsWithoutAPortAreRefused) {

@@ -68,7 +68,7 @@ TEST(CodecTest, AbsentFieldsTakeTheirDefaults) {
 }
 
 TEST(CodecTest, ResultTypeDefaultsFollowTheOperands) {
-  const std::pair<v1::DataType, DType> kDefaults[] = {
+  constexpr std::pair<v1::DataType, DType> kDefaults[] = {
       {v1::DATA_TYPE_F16, DType::kF16},      {v1::DATA_TYPE_BF16, DType::kBF16},
       {v1::DATA_TYPE_F32, DType::kF32},      {v1::DATA_TYPE_F64, DType::kF64},
       {v1::DATA_TYPE_F8_E4M3, DType::kBF16}, {v1::DATA_TYPE_F8_E5M2, DType::kBF16},

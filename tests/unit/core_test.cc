@@ -321,7 +321,7 @@ TEST_F(CompareTest, WhatRoundsPastTheLargestValueMustBeInfinite) {
   data.SetB(Constant(33000));
   StoreElement(data.operands().d, DType::kF16, 0, 65504);
   EXPECT_FALSE(CompareWithReference(p, data.operands()).ok);
-  StoreElement(data.operands().d, DType::kF16, 0, kInf);
+  StoreElement(data.operands().d, DType::kF16, 0, std::numeric_limits<double>::infinity());
   EXPECT_TRUE(CompareWithReference(p, data.operands()).ok);
 }
 

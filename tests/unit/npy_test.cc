@@ -334,7 +334,8 @@ TEST_F(NpyTest, DamagedFilesNeverCrashNorAllocateMoreThanTheyHold) {
     if (below(4) == 0) bytes.resize(below(bytes.size() + 1));
     for (size_t flips = below(4); flips > 0 && !bytes.empty(); --flips) {
       if (below(2) == 0) {
-        bytes[below(bytes.size())] ^= static_cast<char>(1 << below(8));
+        char& byte = bytes[below(bytes.size())];
+        byte = static_cast<char>(byte ^ (1 << below(8)));
       } else {
         bytes[below(bytes.size())] = "0123456789(),:{}'-<|L"[below(21)];
       }
