@@ -177,10 +177,13 @@ void ConformanceTest::RunConcurrently(const std::vector<GemmData*>& work) {
   }
 }
 
+void PrintTo(const RowParam& param, std::ostream* out) {
+  *out << kKernelTable[param.row].name;
+  if (param.stages > 0) *out << "_s" << param.stages;
+}
+
 std::string RowParamName(const ::testing::TestParamInfo<RowParam>& info) {
-  std::string name(kKernelTable[info.param.row].name);
-  if (info.param.stages > 0) name += "_s" + std::to_string(info.param.stages);
-  return name;
+  return ::testing::PrintToString(info.param);
 }
 
 std::vector<RowParam> RowParams(BackendChoice choice, const std::vector<Family>& families) {
@@ -231,12 +234,18 @@ std::vector<TypeParam> TypeParams(BackendChoice choice, const std::vector<TypePa
   return params;
 }
 
-std::string ChoiceName(const ::testing::TestParamInfo<BackendChoice>& info) {
-  return info.param == BackendChoice::kCuda ? "cuda" : "cpu";
+void PrintTo(BackendChoice choice, std::ostream* out) {
+  *out << (choice == BackendChoice::kCuda ? "cuda" : "cpu");
 }
 
+std::string ChoiceName(const ::testing::TestParamInfo<BackendChoice>& info) {
+  return ::testing::PrintToString(info.param);
+}
+
+void PrintTo(const TypeParam& param, std::ostream* out) { *out << Name(param.types); }
+
 std::string TypeParamName(const ::testing::TestParamInfo<TypeParam>& info) {
-  return Name(info.param.types);
+  return ::testing::PrintToString(info.param);
 }
 
 }  // namespace gemmd

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <optional>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -86,6 +87,7 @@ struct RowParam {
   int row = 0;
   int stages = 0;
 };
+void PrintTo(const RowParam& param, std::ostream* out);  // "cp_async_64x64x64_s3"
 std::string RowParamName(const ::testing::TestParamInfo<RowParam>& info);
 // All rows of the families and, for each, 1 .. max_stages.
 std::vector<RowParam> RowParams(BackendChoice choice, const std::vector<Family>& families);
@@ -108,6 +110,7 @@ struct TypeParam {
   TypePair types;
 };
 std::vector<TypeParam> TypeParams(BackendChoice choice, const std::vector<TypePair>& types);
+void PrintTo(const TypeParam& param, std::ostream* out);  // "f16_f32"
 std::string TypeParamName(const ::testing::TestParamInfo<TypeParam>& info);
 
 // Rules of a product, on whatever plan the planner chooses.
@@ -127,6 +130,7 @@ class LaneConformance : public ConformanceTest,
  protected:
   void SetUp() override { Use(GetParam()); }
 };
+void PrintTo(BackendChoice choice, std::ostream* out);  // "cuda"
 std::string ChoiceName(const ::testing::TestParamInfo<BackendChoice>& info);
 
 }  // namespace gemmd
