@@ -3,7 +3,7 @@
 # distribution supplied. It runs from any folder of an x86-64 Linux whose glibc is not older than the
 # one it was built with; the GPU driver is the host's.
 #   deploy/bundle.sh [--tests] [--label LABEL] [--bench] [--build-dir DIR] [OUTPUT.tar.gz]
-#   --tests   with the test programs, and run_tests.sh to run them by label
+#   --tests   with the test programs, run_tests.sh to run them by label, and ci/gpu_run.sh
 #   --label   of the test programs only those with this label, such as gpu
 #   --bench   with the benchmarks, which take cuBLASLt from the host
 set -euo pipefail
@@ -97,6 +97,7 @@ copy_program "$build_dir/bin/gemmctl"
 if ((with_tests)); then
   test_programs >"$stage/tests.txt"
   cp "$root_dir/deploy/run_tests.sh" "$stage/deploy"
+  install -D -t "$stage/deploy/ci" "$root_dir/deploy/ci/gpu_run.sh"
   while read -r name _; do
     [[ ! -x $build_dir/bin/$name ]] || copy_program "$build_dir/bin/$name"
   done <"$stage/tests.txt"
