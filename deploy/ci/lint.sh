@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Checks of the source text: format, lengths, scripts, the metrics that README.md names. No build.
+# Checks of the text: format, lengths, scripts, the metrics that README.md names, the documents'
+# tables of measurements. No build.
 #   deploy/ci/lint.sh [--self-test]     with --self-test: proves that each check can fail
 set -euo pipefail
 # shellcheck source=../lib.sh
@@ -58,6 +59,12 @@ check_metrics_table() {
     fail "README.md's metrics (>) differ from $golden (<):"$'\n'"$difference"
 }
 
+# Every figure in the documents' tables is that of a committed result.
+check_tables() {
+  compgen -G "$root_dir/tests/bench/results/*.jsonl" >/dev/null || return 0
+  python3 "$root_dir/tests/bench/report.py" --check || fail "tables: see above"
+}
+
 check_all() {
   failures=0
   check_format
@@ -65,23 +72,29 @@ check_all() {
   check_shell
   check_no_glob
   check_metrics_table
+  check_tables
 }
 
 self_test() {
+  local result='{"bench": "probe-cost", "k": 1, "kernel": "a", "stages": 1, "off_us": 1, "on_us": 1,'
+  result+=' "ratio": 1, "gpu": "a", "date": "a", "commit": "a"}'
   local -A breach=(
     [a.cc]=$'int  f( );\n'
     [long.h]=$(printf 'int a;%.0s\n' {1..501})$'\n'
     [a.sh]=$'#!/bin/bash\necho $1\n'
     [tests/golden/metrics.txt]=$'gemmd_unnamed gauge\n'
     [CMakeLists.txt]=$'file(GLOB sources *.cc)\n'
+    [tests/bench/results/a.jsonl]=$result
   )
   local name folder
   folder=$(mktemp -d)
   # shellcheck disable=SC2064  # the folder's name is wanted as it is now
   trap "rm -rf '$folder'" EXIT
   cp "$root_dir/.clang-format" "$folder"
-  mkdir -p "$folder/tests/golden"
-  touch "$folder/README.md"
+  mkdir -p "$folder"/{kernels,server,tests/{golden,bench/results}}
+  cp "$root_dir/tests/bench/report.py" "$folder/tests/bench"
+  touch "$folder"/{kernels,server}/README.md
+  printf '<!-- table: probe-cost -->\n<!-- end -->\n' >"$folder/README.md"
   root_dir=$folder
   check_all
   ((failures == 0)) || die "self-test: an empty tree was refused"
