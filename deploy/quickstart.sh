@@ -109,9 +109,9 @@ scrape() {
 
 show_metrics() {
   scrape >"$work_dir/metrics"
-  grep -E '^gemmd_requests_total\{.*code="OK".*\} [1-9]' "$work_dir/metrics" |
+  grep -E '^gemmd_requests_total\{code="OK",method="Gemm"\} [1-9]' "$work_dir/metrics" |
     sed 's/^/    /' || die "no finished request in the metrics"
-  local -r shown='gemmd_(plan_selected|launches|flops)_total\{|gemmd_kernel_duration_seconds_(sum|count)\{'
+  local -r shown='gemmd_(plan_selected|kernel_launches|kernel_flops)_total\{|gemmd_kernel_duration_seconds_(sum|count)\{'
   grep -E "^($shown)" "$work_dir/metrics" | grep -v ' 0$' | head -n 8 | sed 's/^/    /'
 }
 

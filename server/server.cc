@@ -12,6 +12,7 @@
 
 #include "server/engine/observer.h"
 #include "server/engine/totals.h"
+#include "server/metrics/call_metrics.h"
 #include "server/metrics/metrics_server.h"
 #include "server/metrics/pool_collector.h"
 #include "server/metrics/prometheus_observer.h"
@@ -60,6 +61,7 @@ struct Server::Parts {
   BackendSet backends;
   std::shared_ptr<prometheus::Registry> registry = std::make_shared<prometheus::Registry>();
   PrometheusObserver prometheus{*registry};
+  CallMetrics calls{*registry};
   TotalsObserver totals;
   ObserverList observers{{&prometheus, &totals}};
   std::unique_ptr<Engine> engine;
@@ -97,7 +99,8 @@ StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, BackendSet
   ASSIGN_OR_RETURN(
       parts->rpc,
       RpcServer::Start(MakeRpcOptions(config, build, parts->backends.reason), parts->engine.get(),
-                       &parts->observers, readers, &parts->totals, parts->log.get()));
+                       {.products = &parts->observers, .calls = &parts->calls}, readers,
+                       &parts->totals, parts->log.get()));
   auto server = std::unique_ptr<Server>(new Server(std::move(parts)));
   server->parts_->log->info("serving gRPC on {}, metrics on {}", server->grpc_address(),
                             config.metrics_enabled ? server->metrics_address() : "no address");

@@ -66,9 +66,9 @@ PoolCollector::PoolCollector(const Engine& engine, std::vector<const Backend*> b
 std::vector<MetricFamily> PoolCollector::Collect() const {
   MetricFamily lanes = GaugeFamily("gemmd_lanes", "Lanes of a device by state.");
   MetricFamily device_pool =
-      GaugeFamily("gemmd_device_pool_bytes", "Device memory set aside at start, by state.");
+      GaugeFamily("gemmd_device_memory_bytes", "Device memory set aside at start, by state.");
   MetricFamily pinned_pool =
-      GaugeFamily("gemmd_pinned_pool_bytes", "Pinned host memory set aside at start, by state.");
+      GaugeFamily("gemmd_pinned_memory_bytes", "Pinned host memory set aside at start, by state.");
   for (const Backend* backend : backends_) {
     const BackendUsage usage = backend->usage();
     AddShare(lanes, *backend, "busy", "idle", usage.lanes_in_use, usage.lanes);
@@ -82,8 +82,9 @@ std::vector<MetricFamily> PoolCollector::Collect() const {
       Single("gemmd_queue_depth", "Products that wait for a lane.", engine_.queued_requests()));
   families.push_back(Single("gemmd_queue_bytes", "Bytes of operands and results that wait.",
                             static_cast<double>(engine_.queued_bytes())));
-  families.push_back(
-      Single("gemmd_running_requests", "Products that have a lane.", engine_.running_requests()));
+  families.push_back(Single("gemmd_inflight_requests",
+                            "Products that have a lane and are not answered yet.",
+                            engine_.running_requests()));
   families.push_back(
       Single("gemmd_health", "1 while every device works, else 0.", engine_.healthy() ? 1 : 0));
   families.push_back(

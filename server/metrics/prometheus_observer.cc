@@ -24,6 +24,28 @@ std::vector<double> ByteBounds() { return GeometricBounds(1024, 4, 12); }    // 
 
 double Seconds(Nanoseconds time) { return std::chrono::duration<double>(time).count(); }
 
+prometheus::Labels SlotLabels(const LaunchSlot& slot) {
+  return {{"kernel", std::string(kKernelTable[slot.row].name)},
+          {"stages", std::to_string(slot.stages)}};
+}
+
+// Whether the planner can answer so.
+bool CanBePlanned(const LaunchSlot& slot, PlanSource source, StageLimit limit) {
+  if (source == PlanSource::kMeasured) return false;  // there is no table of measurements
+  if (slot.stages == 0) return limit == StageLimit::kNone;
+  switch (limit) {
+    case StageLimit::kNone:
+    case StageLimit::kMeasured: return false;
+    case StageLimit::kForced: return source == PlanSource::kForced;
+    case StageLimit::kKTiles:
+    case StageLimit::kSharedMemory: return true;
+    case StageLimit::kResidency:
+    case StageLimit::kModel:  // both are about one stage more
+      return slot.stages < kKernelTable[slot.row].config.max_stages;
+  }
+  return false;
+}
+
 constexpr std::array<const char*, 8> kPhaseNames = {"decode", "queue",  "plan", "stage",
                                                     "h2d",    "kernel", "d2h",  "unstage"};
 
@@ -36,19 +58,6 @@ PrometheusObserver::PrometheusObserver(prometheus::Registry& registry) {
 }
 
 void PrometheusObserver::MakeRequestSeries(prometheus::Registry& registry) {
-  started_ = &BuildCounter()
-                  .Name("gemmd_requests_started_total")
-                  .Help("Products admitted to the queue.")
-                  .Register(registry)
-                  .Add({});
-  auto& requests = BuildCounter()
-                       .Name("gemmd_requests_total")
-                       .Help("Admitted products that ended, by status code.")
-                       .Register(registry);
-  for (size_t code = 0; code < kCodes; ++code) {
-    requests_[code] =
-        &requests.Add({{"code", std::string(StatusCodeName(static_cast<StatusCode>(code)))}});
-  }
   auto& rejected = BuildCounter()
                        .Name("gemmd_rejected_total")
                        .Help("Products that were not admitted, by reason.")
@@ -61,19 +70,11 @@ void PrometheusObserver::MakeRequestSeries(prometheus::Registry& registry) {
                         .Help("Bytes of operands and result of an admitted product.")
                         .Register(registry)
                         .Add({}, ByteBounds());
-  auto& durations = BuildHistogram()
-                        .Name("gemmd_request_duration_seconds")
-                        .Help("From the request's arrival to its result, by type of A.")
-                        .Register(registry);
-  auto& flops = BuildCounter()
-                    .Name("gemmd_flops_total")
-                    .Help("Floating-point operations of finished products, by type of A.")
-                    .Register(registry);
-  for (size_t type = 0; type < kTypes; ++type) {
-    const std::string name(Name(static_cast<DType>(type)));
-    types_[type].request_duration = &durations.Add({{"dtype", name}}, RequestBounds());
-    types_[type].flops = &flops.Add({{"dtype", name}});
-  }
+  request_duration_ = &BuildHistogram()
+                           .Name("gemmd_request_duration_seconds")
+                           .Help("From the arrival of an admitted product to its result.")
+                           .Register(registry)
+                           .Add({}, RequestBounds());
   auto& phases = BuildHistogram()
                      .Name("gemmd_request_phase_seconds")
                      .Help(
@@ -87,7 +88,7 @@ void PrometheusObserver::MakeRequestSeries(prometheus::Registry& registry) {
 
 void PrometheusObserver::MakeLaunchSeries(prometheus::Registry& registry) {
   auto& launches = BuildCounter()
-                       .Name("gemmd_launches_total")
+                       .Name("gemmd_kernel_launches_total")
                        .Help("Kernel launches that ended, failed ones included.")
                        .Register(registry);
   auto& durations = BuildHistogram()
@@ -108,15 +109,14 @@ void PrometheusObserver::MakeLaunchSeries(prometheus::Registry& registry) {
                      .Register(registry);
   for (int slot = 0; slot < kLaunchSlots; ++slot) {
     const LaunchSlot at = SlotAt(slot);
-    const auto labels = [&at](const char* name = nullptr, const char* value = nullptr) {
-      prometheus::Labels all = {{"kernel", std::string(kKernelTable[at.row].name)},
-                                {"stages", std::to_string(at.stages)}};
-      if (name != nullptr) all.emplace(name, value);
+    const auto labels = [&at](const char* name, const char* value) {
+      prometheus::Labels all = SlotLabels(at);
+      all.emplace(name, value);
       return all;
     };
     PerLaunch& launch = launches_[static_cast<size_t>(slot)];
-    launch.launches = &launches.Add(labels());
-    launch.duration = &durations.Add(labels(), KernelBounds());
+    launch.launches = &launches.Add(SlotLabels(at));
+    launch.duration = &durations.Add(SlotLabels(at), KernelBounds());
     if (at.stages == 0) continue;
     launch.wait_full = &stalls.Add(labels("wait", "full"));
     launch.wait_empty = &stalls.Add(labels("wait", "empty"));
@@ -132,25 +132,38 @@ void PrometheusObserver::MakePlanSeries(prometheus::Registry& registry) {
                         "Plans that ran: their kernel, where they came from, and what bound the "
                         "stage count.")
                     .Register(registry);
-  for (int row = -1; row < kKernelRows; ++row) {
-    Plan plan;
-    plan.row = row;
+  const auto add = [&plans](prometheus::Labels labels, PlanSource source, StageLimit limit) {
+    labels.emplace("source", Name(source));
+    labels.emplace("limit", Name(limit));
+    return &plans.Add(labels);
+  };
+  for (int slot = 0; slot < kLaunchSlots; ++slot) {
+    const LaunchSlot at = SlotAt(slot);
+    auto& counters = launches_[static_cast<size_t>(slot)].plans;
     for (size_t source = 0; source < kSources; ++source) {
       for (size_t limit = 0; limit < kLimits; ++limit) {
-        // No ring, no stage count to bind; and the other way round.
-        const bool ring = row >= 0 && kKernelTable[row].config.max_stages > 0;
-        if (ring == (static_cast<StageLimit>(limit) == StageLimit::kNone)) continue;
-        plans_[static_cast<size_t>(row + 1)][source][limit] =
-            &plans.Add({{"kernel", std::string(plan.kernel())},
-                        {"source", std::string(Name(static_cast<PlanSource>(source)))},
-                        {"limit", std::string(Name(static_cast<StageLimit>(limit)))}});
+        const auto from = static_cast<PlanSource>(source);
+        const auto bound = static_cast<StageLimit>(limit);
+        if (CanBePlanned(at, from, bound)) {
+          counters[source][limit] = add(SlotLabels(at), from, bound);
+        }
       }
     }
+  }
+  empty_plans_ = add({{"kernel", std::string(Plan{}.kernel())}, {"stages", "0"}},
+                     PlanSource::kModel, StageLimit::kNone);
+
+  auto& flops = BuildCounter()
+                    .Name("gemmd_kernel_flops_total")
+                    .Help("Floating-point operations of products that ended well.")
+                    .Register(registry);
+  for (size_t row = 0; row < kKernelRows; ++row) {
+    if (kKernelTable[row].config.family == Family::kEpilogueOnly) continue;
+    flops_[row] = &flops.Add({{"kernel", std::string(kKernelTable[row].name)}});
   }
 }
 
 void PrometheusObserver::Admitted(const GemmRequest& request) {
-  started_->Increment();
   request_bytes_->Observe(static_cast<double>(request.bytes));
 }
 
@@ -159,12 +172,9 @@ void PrometheusObserver::Rejected(RejectReason reason) {
 }
 
 void PrometheusObserver::Completed(const GemmRequest& request, const GemmResult& result) {
-  requests_[static_cast<size_t>(result.status.code())]->Increment();
-  const PerType& type = types_[static_cast<size_t>(request.problem.type_a)];
-  type.request_duration->Observe(Seconds(result.times.total));
-  type.flops->Increment(FlopsDone(request, result));
+  request_duration_->Observe(Seconds(result.times.total));
   ObservePhases(result.times);
-  ObserveLaunch(result);
+  ObserveLaunch(request, result);
 }
 
 void PrometheusObserver::ObservePhases(const PhaseTimes& times) {
@@ -176,18 +186,20 @@ void PrometheusObserver::ObservePhases(const PhaseTimes& times) {
   }
 }
 
-void PrometheusObserver::ObserveLaunch(const GemmResult& result) {
+void PrometheusObserver::ObserveLaunch(const GemmRequest& request, const GemmResult& result) {
   const Plan& plan = result.plan;
-  // An OK result without a launch is an empty product; a failure without one had no plan.
-  if (result.status.ok() || plan.row >= 0) {
-    prometheus::Counter* selected =
-        plans_[static_cast<size_t>(plan.row + 1)][static_cast<size_t>(plan.source)]
-              [static_cast<size_t>(plan.limit)];
-    if (selected != nullptr) selected->Increment();
-  }
   const int slot = SlotOf(plan.row, plan.stages);
-  if (slot < 0) return;
+  if (slot < 0) {
+    // An OK result without a launch is an empty product; a failure without one had no plan.
+    if (result.status.ok()) empty_plans_->Increment();
+    return;
+  }
   const PerLaunch& launch = launches_[static_cast<size_t>(slot)];
+  prometheus::Counter* const selected =
+      launch.plans[static_cast<size_t>(plan.source)][static_cast<size_t>(plan.limit)];
+  if (selected != nullptr) selected->Increment();
+  prometheus::Counter* const flops = flops_[static_cast<size_t>(plan.row)];
+  if (flops != nullptr) flops->Increment(FlopsDone(request, result));
   launch.launches->Increment();
   if (result.status.ok()) launch.duration->Observe(Seconds(result.times.kernel));
   if (!result.stalls.measured || launch.wait_full == nullptr) return;

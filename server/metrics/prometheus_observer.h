@@ -1,8 +1,8 @@
 // Turns what the engine reports into Prometheus counters and histograms.
 //
-// Every series is made at construction from closed sets (the kernel table, status codes, element
-// types), so that a request costs additions and no look-up, and the number of series is a constant.
-// tests/golden/metrics.txt lists every name, type and label.
+// Every series is made at construction from closed sets (the kernel table, limits, sources,
+// reasons), so that a request costs additions and no look-up, and the number of series is a
+// constant. tests/golden/metrics.txt lists every name, type and label.
 #pragma once
 
 #include <array>
@@ -27,41 +27,34 @@ class PrometheusObserver : public EngineObserver {  // Thread-safe.
   void Completed(const GemmRequest& request, const GemmResult& result) override;
 
  private:
-  static constexpr size_t kCodes = 17;   // StatusCode 0 .. 16
-  static constexpr size_t kTypes = 8;    // DType
   static constexpr size_t kPhases = 8;   // of PhaseTimes, without the total
   static constexpr size_t kSources = 3;  // PlanSource
   static constexpr size_t kLimits = 7;   // StageLimit
 
-  struct PerType {
-    prometheus::Histogram* request_duration = nullptr;
-    prometheus::Counter* flops = nullptr;
-  };
-  struct PerLaunch {  // the cycle counters are null for a kernel without a ring
+  // One kernel and stage count. The cycle counters are null for a kernel without a ring.
+  struct PerLaunch {
     prometheus::Counter* launches = nullptr;
     prometheus::Histogram* duration = nullptr;
     prometheus::Counter* wait_full = nullptr;
     prometheus::Counter* wait_empty = nullptr;
     prometheus::Counter* mainloop = nullptr;
     prometheus::Counter* epilogue = nullptr;
+    std::array<std::array<prometheus::Counter*, kLimits>, kSources> plans{};
   };
 
   void MakeRequestSeries(prometheus::Registry& registry);
   void MakeLaunchSeries(prometheus::Registry& registry);
   void MakePlanSeries(prometheus::Registry& registry);
   void ObservePhases(const PhaseTimes& times);
-  void ObserveLaunch(const GemmResult& result);
+  void ObserveLaunch(const GemmRequest& request, const GemmResult& result);
 
-  prometheus::Counter* started_ = nullptr;
   prometheus::Histogram* request_bytes_ = nullptr;
-  std::array<prometheus::Counter*, kCodes> requests_{};
+  prometheus::Histogram* request_duration_ = nullptr;
   std::array<prometheus::Counter*, std::size(kRejectReasons)> rejected_{};
-  std::array<PerType, kTypes> types_{};
   std::array<prometheus::Histogram*, kPhases> phases_{};
   std::array<PerLaunch, kLaunchSlots> launches_{};
-  // [row + 1]: the first is "none", an empty product.
-  std::array<std::array<std::array<prometheus::Counter*, kLimits>, kSources>, kKernelRows + 1>
-      plans_{};
+  std::array<prometheus::Counter*, kKernelRows> flops_{};  // null: never reads A and B
+  prometheus::Counter* empty_plans_ = nullptr;
 };
 
 }  // namespace gemmd

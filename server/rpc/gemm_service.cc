@@ -76,17 +76,31 @@ class GemmServiceImpl::Call final : public grpc::ServerUnaryReactor {
 
  private:
   void OnCancel() override {
-    if (engine_id_) service_->engine_->Cancel(*engine_id_);
+    if (!engine_id_) return;
+    service_->engine_->Cancel(*engine_id_);
+    if (on_lane_) {
+      CountCancel(replying_ ? CancelPhase::kReply : CancelPhase::kRun);
+    } else {
+      cancelled_ = true;  // its end will tell whether it waited
+    }
   }
 
   void OnDone() override {
     GemmServiceImpl* const service = service_;
+    if (gave_up_waiting_) {
+      CountCancel(CancelPhase::kQueue);
+    } else if (cancelled_) {
+      CountCancel(on_lane_ ? CancelPhase::kRun : CancelPhase::kReply);
+    }
     delete this;
     service->CallEnded();
   }
 
+  void CountCancel(CancelPhase phase) { service_->call_observer_->ProductCancelled(phase); }
+
   // The result goes straight into the reply's own string.
   std::byte* AllocateResult(int64_t bytes) {
+    on_lane_ = true;
     try {
       response_->mutable_d()->resize(static_cast<size_t>(bytes));
     } catch (const std::bad_alloc&) {
@@ -104,6 +118,10 @@ class GemmServiceImpl::Call final : public grpc::ServerUnaryReactor {
   }
 
   void Complete(GemmResult result) {
+    replying_ = true;
+    // What has a lane is never stopped, so only what waited ends like this.
+    gave_up_waiting_ = result.status.code() == StatusCode::kCancelled ||
+                       result.status.code() == StatusCode::kDeadlineExceeded;
     Log(result);
     if (result.status.ok()) {
       *response_->mutable_execution() = EncodeExecution(request_id_, problem_, result);
@@ -138,12 +156,17 @@ class GemmServiceImpl::Call final : public grpc::ServerUnaryReactor {
   std::string request_id_;
   GemmProblem problem_;
   std::optional<RequestId> engine_id_;  // written by the handler, read by OnCancel
+  std::atomic<bool> on_lane_{false};    // the product has, or had, a lane
+  std::atomic<bool> replying_{false};   // Finish is about to be called, or was
+  bool gave_up_waiting_ = false;        // written before Finish, read by OnDone
+  bool cancelled_ = false;              // written by OnCancel, read by OnDone
 };
 
-GemmServiceImpl::GemmServiceImpl(Engine* engine, EngineObserver* observer,
+GemmServiceImpl::GemmServiceImpl(Engine* engine, EngineObserver* observer, CallObserver* calls,
                                  int64_t max_message_bytes, spdlog::logger* log)
     : engine_(engine),
       observer_(observer),
+      call_observer_(calls),
       max_message_bytes_(max_message_bytes),
       log_(log),
       id_prefix_(RandomPrefix()) {}

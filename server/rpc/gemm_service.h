@@ -9,6 +9,7 @@
 
 #include "gemmd/v1/gemm.grpc.pb.h"
 #include "kernels/core/mutex.h"
+#include "server/engine/call_observer.h"
 #include "server/engine/engine.h"
 
 namespace gemmd {
@@ -16,9 +17,10 @@ namespace gemmd {
 class GemmServiceImpl final : public v1::GemmService::CallbackService {  // Thread-safe.
  public:
   // Results of more than `max_message_bytes` are refused. `observer` hears of the requests that the
-  // codec refuses; the engine has its own. All outlive the service; the service outlives its calls.
-  GemmServiceImpl(Engine* engine, EngineObserver* observer, int64_t max_message_bytes,
-                  spdlog::logger* log);
+  // codec refuses, the engine has its own; `calls` hears of products that their caller gave up. All
+  // outlive the service; the service outlives its calls.
+  GemmServiceImpl(Engine* engine, EngineObserver* observer, CallObserver* calls,
+                  int64_t max_message_bytes, spdlog::logger* log);
 
   grpc::ServerUnaryReactor* Gemm(grpc::CallbackServerContext* context,
                                  const v1::GemmRequest* request,
@@ -38,6 +40,7 @@ class GemmServiceImpl final : public v1::GemmService::CallbackService {  // Thre
 
   Engine* const engine_;
   EngineObserver* const observer_;
+  CallObserver* const call_observer_;
   const int64_t max_message_bytes_;
   spdlog::logger* const log_;
   const std::string id_prefix_;       // tells this process's ids from another's

@@ -8,6 +8,7 @@
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
 
+#include "server/rpc/call_counter.h"
 #include "server/rpc/gemm_service.h"
 #include "server/rpc/unbuilt_services.h"
 
@@ -56,10 +57,10 @@ std::chrono::system_clock::time_point ToSystem(SteadyClock::time_point deadline)
 
 // Services before the server: it is destroyed first, and its calls use them.
 struct RpcServer::Parts {
-  Parts(RpcOptions options_in, Engine* engine, EngineObserver* observer,
+  Parts(RpcOptions options_in, Engine* engine, const RpcObservers& observers,
         std::vector<const Backend*> backends, const TotalsObserver* totals, spdlog::logger* log)
       : options(std::move(options_in)),
-        gemm(engine, observer, options.facts.max_message_bytes, log),
+        gemm(engine, observers.products, observers.calls, options.facts.max_message_bytes, log),
         server_info(options.facts, engine, std::move(backends), totals) {}
 
   const RpcOptions options;
@@ -74,7 +75,7 @@ struct RpcServer::Parts {
 RpcServer::RpcServer(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 
 StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(RpcOptions options, Engine* engine,
-                                                      EngineObserver* observer,
+                                                      const RpcObservers& observers,
                                                       std::vector<const Backend*> backends,
                                                       const TotalsObserver* totals,
                                                       spdlog::logger* log) {
@@ -82,12 +83,13 @@ StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(RpcOptions options, Engine
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
 
-  auto parts = std::make_unique<Parts>(std::move(options), engine, observer, std::move(backends),
+  auto parts = std::make_unique<Parts>(std::move(options), engine, observers, std::move(backends),
                                        totals, log);
   const std::string wanted = parts->options.host + ":" + std::to_string(parts->options.port);
   grpc::ServerBuilder builder;
   builder.AddListeningPort(wanted, grpc::InsecureServerCredentials(), &parts->port);
   SetLimits(parts->options.facts, &builder);
+  builder.experimental().SetInterceptorCreators(CallCounters(observers.calls));
   builder.RegisterService(&parts->gemm);
   builder.RegisterService(&parts->server_info);
   builder.RegisterService(&parts->tensors);

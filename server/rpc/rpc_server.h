@@ -12,6 +12,7 @@
 #include <spdlog/logger.h>
 
 #include "kernels/backend.h"
+#include "server/engine/call_observer.h"
 #include "server/engine/engine.h"
 #include "server/engine/totals.h"
 #include "server/rpc/server_service.h"
@@ -27,12 +28,17 @@ struct RpcOptions {
   RpcFacts facts;    // max_message_bytes bounds the transport's messages too
 };
 
+struct RpcObservers {
+  EngineObserver* products = nullptr;  // hears of those that the codec refuses
+  CallObserver* calls = nullptr;
+};
+
 class RpcServer {  // Thread-safe, but for Shutdown and the destructor.
  public:
   // Serves when it returns, and health says SERVING. FAILED_PRECONDITION naming the address when
   // it cannot be bound. What the pointers name outlives the server.
   static StatusOr<std::unique_ptr<RpcServer>> Start(RpcOptions options, Engine* engine,
-                                                    EngineObserver* observer,
+                                                    const RpcObservers& observers,
                                                     std::vector<const Backend*> backends,
                                                     const TotalsObserver* totals,
                                                     spdlog::logger* log);

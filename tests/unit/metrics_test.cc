@@ -9,20 +9,19 @@
 #include <string>
 #include <vector>
 
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
+#include "kernels/plan/planner.h"
+#include "server/metrics/call_metrics.h"
 #include "server/metrics/metric_text.h"
 #include "server/metrics/metrics_server.h"
 #include "server/metrics/pool_collector.h"
 #include "server/metrics/prometheus_observer.h"
 #include "tests/support/engine_fixture.h"
+#include "tests/support/http_get.h"
 #include "tests/support/manual_backend.h"
 
 namespace gemmd {
@@ -130,6 +129,7 @@ class MetricsTest : public ::testing::Test {
 
   const std::shared_ptr<prometheus::Registry> registry_ = std::make_shared<prometheus::Registry>();
   PrometheusObserver observer_{*registry_};
+  CallMetrics calls_{*registry_};
   std::unique_ptr<ManualBackend> backend_;
   std::unique_ptr<Engine> engine_;
   std::shared_ptr<PoolCollector> collector_;
@@ -211,23 +211,19 @@ TEST_F(MetricsTest, CountEveryEndOnce) {
   Start();
   RunOneOfEachKind();
   const Families families = Scrape();
-  EXPECT_EQ(ValueOf(families, "gemmd_requests_started_total"), 5);
-  EXPECT_EQ(ValueOf(families, "gemmd_requests_total", {{"code", "OK"}}), 2);
-  EXPECT_EQ(ValueOf(families, "gemmd_requests_total", {{"code", "CANCELLED"}}), 1);
-  EXPECT_EQ(ValueOf(families, "gemmd_requests_total", {{"code", "DEADLINE_EXCEEDED"}}), 1);
-  EXPECT_EQ(ValueOf(families, "gemmd_requests_total", {{"code", "INTERNAL"}}), 1);
   EXPECT_EQ(ValueOf(families, "gemmd_rejected_total", {{"reason", "draining"}}), 1);
-  EXPECT_EQ(ValueOf(families, "gemmd_request_duration_seconds", {{"dtype", "f32"}}), 5);
+  EXPECT_EQ(ValueOf(families, "gemmd_request_duration_seconds"), 5);
   EXPECT_EQ(ValueOf(families, "gemmd_request_bytes"), 5);
-  EXPECT_EQ(ValueOf(families, "gemmd_flops_total", {{"dtype", "f32"}}), 2 * 8 * 8 * 8);
+  EXPECT_EQ(ValueOf(families, "gemmd_kernel_flops_total", {{"kernel", "openblas"}}), 2 * 8 * 8 * 8);
   const Labels openblas = {{"kernel", "openblas"}, {"stages", "0"}};
-  EXPECT_EQ(ValueOf(families, "gemmd_launches_total", openblas), 2);
+  EXPECT_EQ(ValueOf(families, "gemmd_kernel_launches_total", openblas), 2);
   EXPECT_EQ(ValueOf(families, "gemmd_kernel_duration_seconds", openblas), 1);
+  EXPECT_EQ(
+      ValueOf(families, "gemmd_plan_selected_total",
+              {{"kernel", "openblas"}, {"stages", "0"}, {"source", "model"}, {"limit", "none"}}),
+      2);
   EXPECT_EQ(ValueOf(families, "gemmd_plan_selected_total",
-                    {{"kernel", "openblas"}, {"source", "model"}, {"limit", "none"}}),
-            2);
-  EXPECT_EQ(ValueOf(families, "gemmd_plan_selected_total",
-                    {{"kernel", "none"}, {"source", "model"}, {"limit", "none"}}),
+                    {{"kernel", "none"}, {"stages", "0"}, {"source", "model"}, {"limit", "none"}}),
             1);
   EXPECT_EQ(ValueOf(families, "gemmd_request_phase_seconds", {{"phase", "kernel"}}), 2);
   EXPECT_EQ(ValueOf(families, "gemmd_request_phase_seconds", {{"phase", "decode"}}), 5);
@@ -258,6 +254,91 @@ TEST_F(MetricsTest, ShowCyclesOfTheKernelAndStageCountThatRan) {
   EXPECT_EQ(ValueOf(families, "gemmd_kernel_cycles_total", labels("part", "epilogue")), 40);
 }
 
+TEST_F(MetricsTest, HaveASeriesForEveryPlanOfThePlanner) {
+  const Planner planner(H200Traits());
+  int plans = 0;
+  const auto run = [&](const GemmProblem& problem, const PlanConstraints& constraints) {
+    const StatusOr<Plan> plan = planner.PlanFor(problem, constraints);
+    if (!plan.ok()) return;
+    GemmRequest request;
+    request.problem = problem;
+    GemmResult result;
+    result.plan = *plan;
+    observer_.Completed(request, result);
+    ++plans;
+  };
+  for (const DType type : {DType::kF16, DType::kF32}) {
+    for (const int64_t k : {0, 1, 40, 200, 5000}) {
+      for (const int64_t m : {0, 1, 300, 8000}) {
+        GemmProblem problem;
+        problem.m = problem.n = m;
+        problem.k = k;
+        problem.type_a = problem.type_b = problem.type_d = type;
+        problem = WithPackedLayouts(problem);
+        run(problem, {});
+        for (int row = 0; row < kKernelRows; ++row) {
+          run(problem, {.row = row, .stages = {}, .split_k = {}});
+          for (int stages = 1; stages <= 8; ++stages) {
+            run(problem, {.row = row, .stages = stages, .split_k = {}});
+          }
+        }
+      }
+    }
+  }
+  double counted = 0;
+  for (const auto& family : registry_->Collect()) {
+    if (family.name != "gemmd_plan_selected_total") continue;
+    for (const auto& metric : family.metric) counted += metric.counter.value;
+  }
+  EXPECT_GT(plans, 200);
+  EXPECT_EQ(counted, plans);
+}
+
+TEST_F(MetricsTest, CountCallsByMethodAndCode) {
+  const int gemm = CallMethodOf("gemmd.v1.GemmService/Gemm");
+  const int tune = CallMethodOf("gemmd.v1.ServerService/Tune");
+  calls_.CallStarted(gemm);
+  calls_.CallStarted(gemm);
+  calls_.CallEnded(gemm, StatusCode::kInvalidArgument);
+  calls_.CallStarted(tune);
+  calls_.CallEnded(tune, StatusCode::kUnimplemented);
+  calls_.CallStarted(CallMethodOf("gemmd.v1.GemmService/NoSuchMethod"));
+  const Families families = registry_->Collect();
+  const std::string started = "gemmd_requests_started_total", ended = "gemmd_requests_total";
+  EXPECT_EQ(ValueOf(families, started, {{"method", "Gemm"}}), 2);
+  EXPECT_EQ(ValueOf(families, started, {{"method", "Tune"}}), 1);
+  EXPECT_EQ(ValueOf(families, started, {{"method", "other"}}), 1);
+  EXPECT_EQ(ValueOf(families, ended, {{"method", "Gemm"}, {"code", "INVALID_ARGUMENT"}}), 1);
+  EXPECT_EQ(ValueOf(families, ended, {{"method", "Gemm"}, {"code", "OK"}}), 0);
+  EXPECT_EQ(ValueOf(families, ended, {{"method", "Tune"}, {"code", "UNIMPLEMENTED"}}), 1);
+}
+
+TEST_F(MetricsTest, LoseNoCallWhateverItsCode) {
+  for (int method = 0; method < kCallMethodCount; ++method) {
+    for (int code = 0; code <= 17; ++code) {
+      calls_.CallEnded(method, static_cast<StatusCode>(code));
+    }
+  }
+  std::map<std::string, double> ended;
+  for (const auto& family : registry_->Collect()) {
+    if (family.name != "gemmd_requests_total") continue;
+    for (const auto& metric : family.metric) {
+      ended[LabelsOf(metric).at("method")] += metric.counter.value;
+    }
+  }
+  EXPECT_EQ(ended.size(), size_t{kCallMethodCount});
+  for (const auto& [method, count] : ended) EXPECT_EQ(count, 18) << method;
+}
+
+TEST_F(MetricsTest, CountCancelledProductsByWhatTheyWereDoing) {
+  for (const CancelPhase phase : kCancelPhases) calls_.ProductCancelled(phase);
+  calls_.ProductCancelled(CancelPhase::kRun);
+  const Families families = registry_->Collect();
+  EXPECT_EQ(ValueOf(families, "gemmd_cancelled_total", {{"phase", "queue"}}), 1);
+  EXPECT_EQ(ValueOf(families, "gemmd_cancelled_total", {{"phase", "run"}}), 2);
+  EXPECT_EQ(ValueOf(families, "gemmd_cancelled_total", {{"phase", "reply"}}), 1);
+}
+
 TEST_F(MetricsTest, GaugesShowTheEngineAsItIsAndReturnToZero) {
   Start();
   Send();
@@ -267,10 +348,10 @@ TEST_F(MetricsTest, GaugesShowTheEngineAsItIsAndReturnToZero) {
   Families families = Scrape();
   EXPECT_EQ(ValueOf(families, "gemmd_queue_depth"), 1);
   EXPECT_EQ(ValueOf(families, "gemmd_queue_bytes"), 12345);
-  EXPECT_EQ(ValueOf(families, "gemmd_running_requests"), 2);
+  EXPECT_EQ(ValueOf(families, "gemmd_inflight_requests"), 2);
   EXPECT_EQ(ValueOf(families, "gemmd_lanes", {{"device", "0"}, {"state", "busy"}}), 2);
   EXPECT_EQ(ValueOf(families, "gemmd_lanes", {{"device", "0"}, {"state", "idle"}}), 0);
-  EXPECT_EQ(ValueOf(families, "gemmd_device_pool_bytes", {{"device", "0"}, {"state", "used"}}),
+  EXPECT_EQ(ValueOf(families, "gemmd_device_memory_bytes", {{"device", "0"}, {"state", "used"}}),
             2 * 8 * 8 * 4);
   EXPECT_EQ(ValueOf(families, "gemmd_health"), 1);
   EXPECT_EQ(ValueOf(families, "gemmd_draining"), 0);
@@ -281,7 +362,7 @@ TEST_F(MetricsTest, GaugesShowTheEngineAsItIsAndReturnToZero) {
   families = Scrape();
   EXPECT_EQ(ValueOf(families, "gemmd_queue_depth"), 0);
   EXPECT_EQ(ValueOf(families, "gemmd_queue_bytes"), 0);
-  EXPECT_EQ(ValueOf(families, "gemmd_running_requests"), 0);
+  EXPECT_EQ(ValueOf(families, "gemmd_inflight_requests"), 0);
   EXPECT_EQ(ValueOf(families, "gemmd_lanes", {{"device", "0"}, {"state", "busy"}}), 0);
   EXPECT_EQ(ValueOf(families, "gemmd_health"), 0);
   EXPECT_EQ(ValueOf(families, "gemmd_draining"), 1);
@@ -313,35 +394,15 @@ TEST(LabelTextTest, KeepsPrintableAsciiAlone) {
 
 // --- Over HTTP ---
 
-std::string Get(int port, const std::string& path) {
-  const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<uint16_t>(port));
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  std::string answer;
-  if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) {
-    const std::string request = "GET " + path + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
-    EXPECT_EQ(::send(fd, request.data(), request.size(), MSG_NOSIGNAL),
-              static_cast<ssize_t>(request.size()));
-    char buffer[4096];
-    for (ssize_t got = 0; (got = ::recv(fd, buffer, sizeof(buffer), 0)) > 0;) {
-      answer.append(buffer, static_cast<size_t>(got));
-    }
-  }
-  ::close(fd);
-  return answer;
-}
-
 TEST_F(MetricsTest, AreScrapedOverHttpFromEverySource) {
   Start();
   const auto server = MetricsServer::Start("127.0.0.1:0", {registry_, collector_});
   ASSERT_TRUE(server.ok()) << server.status().ToString();
   ASSERT_GT((*server)->port(), 0);
   EXPECT_EQ((*server)->address(), "127.0.0.1:" + std::to_string((*server)->port()));
-  const std::string answer = Get((*server)->port(), "/metrics");
+  const std::string answer = testing::HttpGet((*server)->port(), "/metrics");
   EXPECT_THAT(answer, HasSubstr("200 OK"));
-  EXPECT_THAT(answer, HasSubstr("gemmd_requests_total{code=\"OK\"} 0"));
+  EXPECT_THAT(answer, HasSubstr("gemmd_requests_total{code=\"OK\",method=\"Gemm\"} 0"));
   EXPECT_THAT(answer, HasSubstr("gemmd_queue_depth 0"));
 }
 

@@ -1,0 +1,71 @@
+#include "server/metrics/call_metrics.h"
+
+#include <span>
+#include <string>
+
+namespace gemmd {
+namespace {
+
+using prometheus::BuildCounter;
+
+constexpr StatusCode kServedCodes[] = {
+    StatusCode::kOk,          StatusCode::kCancelled,         StatusCode::kUnknown,
+    StatusCode::kOutOfRange,  StatusCode::kInvalidArgument,   StatusCode::kDeadlineExceeded,
+    StatusCode::kNotFound,    StatusCode::kResourceExhausted, StatusCode::kUnimplemented,
+    StatusCode::kUnavailable, StatusCode::kInternal};
+constexpr StatusCode kUnbuiltCodes[] = {StatusCode::kCancelled, StatusCode::kUnknown,
+                                        StatusCode::kUnimplemented};
+
+size_t Index(StatusCode code) { return static_cast<size_t>(code); }
+
+}  // namespace
+
+CallMetrics::CallMetrics(prometheus::Registry& registry) {
+  auto& started = BuildCounter()
+                      .Name("gemmd_requests_started_total")
+                      .Help("Calls that arrived, refused and unimplemented ones included.")
+                      .Register(registry);
+  auto& ended = BuildCounter()
+                    .Name("gemmd_requests_total")
+                    .Help(
+                        "Calls that ended, by the status code they were answered with; CANCELLED "
+                        "also where no answer was possible.")
+                    .Register(registry);
+  for (size_t method = 0; method < kCallMethodCount; ++method) {
+    const std::string name(kCallMethods[method].name);
+    started_[method] = &started.Add({{"method", name}});
+    const std::span<const StatusCode> codes = kCallMethods[method].served
+                                                  ? std::span<const StatusCode>(kServedCodes)
+                                                  : std::span<const StatusCode>(kUnbuiltCodes);
+    for (const StatusCode code : codes) {
+      ended_[method][Index(code)] =
+          &ended.Add({{"method", name}, {"code", std::string(StatusCodeName(code))}});
+    }
+    prometheus::Counter* const unknown = ended_[method][Index(StatusCode::kUnknown)];
+    for (prometheus::Counter*& counter : ended_[method]) {
+      if (counter == nullptr) counter = unknown;
+    }
+  }
+  auto& cancelled = BuildCounter()
+                        .Name("gemmd_cancelled_total")
+                        .Help(
+                            "Admitted products whose caller gave them up, by cancelling, vanishing "
+                            "or a deadline, by what the product was doing then.")
+                        .Register(registry);
+  for (const CancelPhase phase : kCancelPhases) {
+    cancelled_[static_cast<size_t>(phase)] = &cancelled.Add({{"phase", std::string(Name(phase))}});
+  }
+}
+
+void CallMetrics::CallStarted(int method) { started_[static_cast<size_t>(method)]->Increment(); }
+
+void CallMetrics::CallEnded(int method, StatusCode code) {
+  const size_t index = Index(code) < kCodes ? Index(code) : Index(StatusCode::kUnknown);
+  ended_[static_cast<size_t>(method)][index]->Increment();
+}
+
+void CallMetrics::ProductCancelled(CancelPhase phase) {
+  cancelled_[static_cast<size_t>(phase)]->Increment();
+}
+
+}  // namespace gemmd
