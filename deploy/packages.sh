@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # The one list of distribution packages, for Debian 12 and Ubuntu 24.04. Installs what is missing.
 #   deploy/packages.sh [--no-install | --list] GROUP...
-# Groups: build (compile, test and run everything but CUDA), lint (what deploy/ci needs besides),
-# bundle (what deploy/bundle.sh needs besides). With --no-install it only names what is missing.
+# Groups: build (compile, test and run everything but CUDA), test (promtool), lint (what deploy/ci
+# needs besides), bundle (what deploy/bundle.sh needs besides). With --no-install it only names what
+# is missing.
 set -euo pipefail
 # shellcheck source=lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -13,11 +14,12 @@ declare -rA packages=(
     libspdlog-dev prometheus-cpp-dev libcli11-dev libopenblas-dev
     libgtest-dev libgmock-dev libbenchmark-dev
     python3 python3-numpy curl ca-certificates"
+  [test]="prometheus"
   [lint]="clang-format-14 clang-tidy-14 shellcheck git"
   [bundle]="patchelf"
 )
 
-usage() { sed -n '2,5s/^# \?//p' "$0"; }
+usage() { sed -n '2,6s/^# \?//p' "$0"; }
 
 # Prints the packages of the groups that are not installed.
 missing() {
@@ -40,12 +42,22 @@ as_root() {
   if [[ -t 0 ]]; then say sudo; else sudo -n true 2>/dev/null && say sudo; fi
 }
 
+# keep_stopped UNIT [SUDO]: masks a service that is wanted for its tools alone, unless it is there
+# already: the distribution starts what it installs, then and at each boot.
+keep_stopped() {
+  local unit=/etc/systemd/system/$1.service
+  [[ -d /etc/systemd/system && ! -e $unit && ! -L $unit ]] || return 0
+  ${2:+"$2"} ln -s /dev/null "$unit"
+  say "    masked $1.service: it is installed for its tools"
+}
+
 # install PACKAGE...: the index is fetched only where the packages cannot be had without it.
 install() {
   local sudo
   sudo=$(as_root) || die "not root, and sudo is not usable here; as root: apt-get install $*"
   local -a apt=(${sudo:+"$sudo"} env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0)
   local -a get=("${apt[@]}" install -y --no-install-recommends "$@")
+  [[ " $* " != *' prometheus '* ]] || keep_stopped prometheus "$sudo"
   local log
   log=$(mktemp)
   if "${get[@]}" >"$log" 2>&1 </dev/null; then

@@ -36,7 +36,7 @@ name_skipped() {
   have promtool || say "skipped: promtool check metrics: no promtool (package prometheus)"
 }
 
-if ((install)); then step "packages" "$root_dir/deploy/packages.sh" build; fi
+if ((install)); then step "packages" "$root_dir/deploy/packages.sh" build test; fi
 step "build" build_release
 ((!build_only)) || exit 0
 
