@@ -65,7 +65,7 @@ class GemmServiceImpl::Call final : public grpc::ServerUnaryReactor {
     work->deadline = deadline;
     work->decode = SteadyClock::now() - received_;
     work->allocate_result = [this](int64_t bytes) { return AllocateResult(bytes); };
-    work->done = [this](GemmResult result) { Complete(std::move(result)); };
+    work->done = [this](const GemmResult& result) { Complete(result); };
 
     // `done` may already have run when Submit returns; the call still lives until OnDone, which
     // waits for the handler.
@@ -117,7 +117,7 @@ class GemmServiceImpl::Call final : public grpc::ServerUnaryReactor {
     Finish(ToGrpcStatus(status));
   }
 
-  void Complete(GemmResult result) {
+  void Complete(const GemmResult& result) {
     replying_ = true;
     // What has a lane is never stopped, so only what waited ends like this.
     gave_up_waiting_ = result.status.code() == StatusCode::kCancelled ||
