@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string_view>
 #include <utility>
 
@@ -19,7 +20,7 @@
 namespace gemmd {
 
 struct LaneResult {
-  Status status;     // OK: every element of D was written
+  Status status;     // OK: every element of D was written. CANCELLED: stopped, D is unspecified
   PhaseTimes times;  // stage .. unstage
   StallSample stalls;
 };
@@ -37,8 +38,11 @@ class Lane {
   // On OK `done` runs exactly once; operands must live until then. On error `done` never runs, the
   // operands are no longer used, and the lane stays usable unless Backend::healthy() is false.
   // May block for as long as copying the operands into the lane's staging memory takes.
+  //
+  // A request on `stop` asks for an early end, at best effort: `done` then gets CANCELLED where the
+  // product was given up, and its result where it ended all the same. A backend may ignore it.
   virtual Status Submit(const GemmProblem& problem, const Plan& plan, const HostOperands& operands,
-                        Done done) = 0;
+                        Done done, std::stop_token stop) = 0;
 };
 
 // Exclusive use of a lane, with the memory that one problem needs. Gives both back when destroyed.

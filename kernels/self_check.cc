@@ -105,11 +105,12 @@ Status RunOnce(Backend& backend, const GemmProblem& problem, const Plan& plan,
   Mutex mu;
   CondVar finished;
   std::optional<Status> outcome;  // guarded by mu
-  RETURN_IF_ERROR((*lane)->Submit(problem, plan, operands, [&](LaneResult result) {
+  const auto done = [&](LaneResult result) {
     MutexLock lock(mu);
     outcome = std::move(result.status);
     finished.NotifyAll();
-  }));
+  };
+  RETURN_IF_ERROR((*lane)->Submit(problem, plan, operands, done, {}));
   MutexLock lock(mu);
   while (!outcome) finished.Wait(mu);
   return *std::move(outcome);

@@ -22,6 +22,7 @@ struct Job {
   GemmProblem problem;
   HostOperands operands;
   Lane::Done done;
+  std::stop_token stop;
 };
 
 // Thread-safe. Its thread runs from construction to destruction, which finishes a job in flight.
@@ -40,13 +41,13 @@ class CpuLane final : public Lane {
   int index() const override { return index_; }
 
   Status Submit(const GemmProblem& problem, const Plan& /*plan*/, const HostOperands& operands,
-                Done done) override {
+                Done done, std::stop_token stop) override {
     {
       MutexLock lock(mu_);
       if (job_) {
         return Internal("lane " + std::to_string(index_) + " was given a second product at once");
       }
-      job_ = Job{problem, operands, std::move(done)};
+      job_ = Job{problem, operands, std::move(done), std::move(stop)};
     }
     wake_.NotifyOne();
     return OkStatus();
@@ -57,7 +58,7 @@ class CpuLane final : public Lane {
     while (std::optional<Job> job = Next()) {
       const auto start = std::chrono::steady_clock::now();
       LaneResult result;
-      result.status = gemm_.Run(job->problem, job->operands);
+      result.status = gemm_.Run(job->problem, job->operands, job->stop);
       result.times.kernel = std::chrono::steady_clock::now() - start;
       job->done(std::move(result));
     }

@@ -27,12 +27,23 @@ struct Range {
   int64_t begin = 0, size = 0;
 };
 
-// Calls `body` with each range of at most `step` that makes up [0, extent).
+// Calls `body` with each range of at most `step` that makes up [0, extent), until a stop.
 template <typename Body>
-void ForEachRange(int64_t extent, int64_t step, const Body& body) {
-  for (int64_t begin = 0; begin < extent; begin += step) {
+void ForEachRange(int64_t extent, int64_t step, const std::stop_token& stop, const Body& body) {
+  for (int64_t begin = 0; begin < extent && !stop.stop_requested(); begin += step) {
     body(Range{begin, std::min(step, extent - begin)});
   }
+}
+
+// Rows of D that one call of BLAS computes, where it could compute them all: a call cannot be
+// stopped, so that it should take no more than some tenths of a second of one core. Each call packs
+// B anew, which more rows make worth it.
+int64_t RowsPerCall(const GemmProblem& p) {
+  constexpr double kMultiplies = int64_t{1} << 34;
+  constexpr int64_t kFewest = 192;
+  const double per_row = static_cast<double>(p.n) * static_cast<double>(std::max<int64_t>(p.k, 1));
+  const double rows = std::min(kMultiplies / per_row, static_cast<double>(kMaxExtent));
+  return std::max<int64_t>(static_cast<int64_t>(rows) / kFewest, 1) * kFewest;
 }
 
 template <typename T>
@@ -82,6 +93,10 @@ class Source {
     const std::byte* const first = base_ + (rows.begin * ld_ + cols.begin) * SizeOf(type_);
     if (direct()) return {reinterpret_cast<const T*>(first), ld_};
     T* const copy = scratch.Get<T>(rows.size * cols.size);
+    if (ld_ == cols.size) {  // one run: a column of a vector would else be copied one by one
+      CopyRow(first, type_, rows.size * cols.size, copy);
+      return {copy, cols.size};
+    }
     for (int64_t row = 0; row < rows.size; ++row) {
       CopyRow(first + row * ld_ * SizeOf(type_), type_, cols.size, copy + row * cols.size);
     }
@@ -195,37 +210,47 @@ std::byte* ScratchBuffer::Reserve(size_t bytes) {
 }
 
 template <typename T>
-void CpuGemm::RunFloat(const GemmProblem& p, const HostOperands& operands, int64_t index) {
+void CpuGemm::RunFloats(const GemmProblem& p, const HostOperands& operands,
+                        const std::stop_token& stop) {
+  T* bias = nullptr;
+  if (p.bias != BiasAxis::kNone) {
+    bias = bias_.Get<T>(p.bias_length());
+    CopyRow(operands.bias, p.type_d, p.bias_length(), bias);
+  }
+  for (int64_t index = 0; index < p.batch && !stop.stop_requested(); ++index) {
+    RunFloat<T>(p, operands, index, bias, stop);
+  }
+}
+
+template <typename T>
+void CpuGemm::RunFloat(const GemmProblem& p, const HostOperands& operands, int64_t index,
+                       const T* bias, const std::stop_token& stop) {
   std::byte* const d = operands.d + index * p.m * p.n * SizeOf(p.type_d);
   const bool in_place = p.type_d == kDTypeOf<T> && AlignedFor<T>(d);
   const Source<T> a(operands.a, p.type_a, p.reads_ab() ? p.a : MatrixLayout{}, p.op_a, index);
   const Source<T> b(operands.b, p.type_b, p.reads_ab() ? p.b : MatrixLayout{}, p.op_b, index);
   const bool whole = in_place && (!p.reads_ab() || (a.direct() && b.direct()));
   const int64_t step = whole ? kMaxExtent : kPanel;
-
-  T* bias = nullptr;
-  if (p.bias != BiasAxis::kNone) {
-    bias = bias_.Get<T>(p.bias_length());
-    CopyRow(operands.bias, p.type_d, p.bias_length(), bias);
-  }
+  const int64_t row_step = whole ? RowsPerCall(p) : kPanel;
   T* const c_row = p.reads_c() ? c_row_.Get<T>(std::min(step, p.n)) : nullptr;
   const Epilogue<T> epilogue{p, operands, index, c_row, bias, in_place};
 
-  ForEachRange(p.n, step, [&](Range cols) {
-    ForEachRange(p.m, step, [&](Range rows) {
+  ForEachRange(p.n, step, stop, [&](Range cols) {
+    ForEachRange(p.m, row_step, stop, [&](Range rows) {
       const int64_t ld = in_place ? p.n : cols.size;
       T* const product = in_place ? reinterpret_cast<T*>(d) + rows.begin * p.n + cols.begin
                                   : product_.Get<T>(rows.size * cols.size);
-      ForEachRange(p.reads_ab() ? p.k : 0, step, [&](Range depth) {
+      ForEachRange(p.reads_ab() ? p.k : 0, step, stop, [&](Range depth) {
         Multiply(a.transpose(), b.transpose(), BlasShape(rows, cols, depth), a.Get(rows, depth, a_),
                  b.Get(depth, cols, b_), depth.begin == 0 ? T{0} : T{1}, product, ld);
       });
-      epilogue.Run(rows, cols, product, ld);
+      if (!stop.stop_requested()) epilogue.Run(rows, cols, product, ld);
     });
   });
 }
 
-void CpuGemm::RunInt8(const GemmProblem& p, const HostOperands& operands, int64_t index) {
+void CpuGemm::RunInt8(const GemmProblem& p, const HostOperands& operands, int64_t index,
+                      const std::stop_token& stop) {
   std::byte* const d = operands.d + index * p.m * p.n * SizeOf(DType::kI32);
   if (!p.reads_ab()) {
     std::memset(d, 0, static_cast<size_t>(p.m * p.n * SizeOf(DType::kI32)));
@@ -244,10 +269,10 @@ void CpuGemm::RunInt8(const GemmProblem& p, const HostOperands& operands, int64_
       std::memcpy(to + j * sizeof(sum), &sum, sizeof(sum));
     }
   };
-  ForEachRange(p.n, kPanel, [&](Range cols) {
-    ForEachRange(p.m, kPanel, [&](Range rows) {
+  ForEachRange(p.n, kPanel, stop, [&](Range cols) {
+    ForEachRange(p.m, kPanel, stop, [&](Range rows) {
       float* const product = product_.Get<float>(rows.size * cols.size);
-      ForEachRange(p.k, kPanel, [&](Range depth) {
+      ForEachRange(p.k, kPanel, stop, [&](Range depth) {
         Multiply(a.transpose(), b.transpose(), BlasShape(rows, cols, depth), a.Get(rows, depth, a_),
                  b.Get(depth, cols, b_), 0.0f, product, cols.size);
         for (int64_t i = 0; i < rows.size; ++i) {
@@ -259,27 +284,30 @@ void CpuGemm::RunInt8(const GemmProblem& p, const HostOperands& operands, int64_
   });
 }
 
-Status CpuGemm::Run(const GemmProblem& problem, const HostOperands& operands) try {
+Status CpuGemm::Run(const GemmProblem& problem, const HostOperands& operands,
+                    const std::stop_token& stop) try {
   if (problem.empty()) return OkStatus();
   if (problem.mode != ComputeMode::kIeee) {
     return Unimplemented("problem.compute_mode " + std::string(Name(problem.mode)) +
                          " has no CPU kernel; there is ieee");
   }
-  for (int64_t index = 0; index < problem.batch; ++index) {
-    switch (problem.type_a) {
-      case DType::kF16:
-      case DType::kBF16:
-      case DType::kF32: RunFloat<float>(problem, operands, index); break;
-      case DType::kF64: RunFloat<double>(problem, operands, index); break;
-      case DType::kI8: RunInt8(problem, operands, index); break;
-      case DType::kF8E4M3:
-      case DType::kF8E5M2:
-      case DType::kI32:
-        return Unimplemented("problem.type_a " + std::string(Name(problem.type_a)) +
-                             " has no CPU kernel; there are f16, bf16, f32, f64 and i8");
-    }
+  switch (problem.type_a) {
+    case DType::kF16:
+    case DType::kBF16:
+    case DType::kF32: RunFloats<float>(problem, operands, stop); break;
+    case DType::kF64: RunFloats<double>(problem, operands, stop); break;
+    case DType::kI8:
+      for (int64_t index = 0; index < problem.batch && !stop.stop_requested(); ++index) {
+        RunInt8(problem, operands, index, stop);
+      }
+      break;
+    case DType::kF8E4M3:
+    case DType::kF8E5M2:
+    case DType::kI32:
+      return Unimplemented("problem.type_a " + std::string(Name(problem.type_a)) +
+                           " has no CPU kernel; there are f16, bf16, f32, f64 and i8");
   }
-  return OkStatus();
+  return stop.stop_requested() ? Cancelled("the product was stopped") : OkStatus();
 } catch (const std::bad_alloc&) {
   return ResourceExhausted("no host memory for the scratch of " + ToString(problem));
 }

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <stop_token>
 
 #include "kernels/core/gemm_types.h"
 #include "kernels/core/status.h"
@@ -35,13 +36,22 @@ class ScratchBuffer {
 class CpuGemm {
  public:
   // OK: D is complete. UNIMPLEMENTED for types or modes without a CPU path, RESOURCE_EXHAUSTED when
-  // there is no memory for the scratch; the content of D is unspecified then.
-  Status Run(const GemmProblem& problem, const HostOperands& operands);
+  // there is no memory for the scratch, CANCELLED when `stop` was requested, which is looked at
+  // between products of a batch and between panels of one; the content of D is unspecified then.
+  Status Run(const GemmProblem& problem, const HostOperands& operands,
+             const std::stop_token& stop = {});
 
  private:
+  // What a batch shares: the bias, widened once.
   template <typename T>
-  void RunFloat(const GemmProblem& problem, const HostOperands& operands, int64_t index);
-  void RunInt8(const GemmProblem& problem, const HostOperands& operands, int64_t index);
+  void RunFloats(const GemmProblem& problem, const HostOperands& operands,
+                 const std::stop_token& stop);
+  // The product at `index` of the batch.
+  template <typename T>
+  void RunFloat(const GemmProblem& problem, const HostOperands& operands, int64_t index,
+                const T* bias, const std::stop_token& stop);
+  void RunInt8(const GemmProblem& problem, const HostOperands& operands, int64_t index,
+               const std::stop_token& stop);
 
   ScratchBuffer a_, b_, product_, c_row_, bias_;
 };

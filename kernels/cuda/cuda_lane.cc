@@ -115,7 +115,7 @@ Status CudaLane::Enqueue(const GemmProblem& problem, const Plan& plan) {
 }
 
 Status CudaLane::Submit(const GemmProblem& problem, const Plan& plan, const HostOperands& operands,
-                        Done done) {
+                        Done done, std::stop_token /*stop*/) {
   RETURN_IF_ERROR(Check(cudaSetDevice(ordinal_), "cudaSetDevice"));
   const auto start = SteadyClock::now();
   FillImage(problem, operands, image_, pinned_);

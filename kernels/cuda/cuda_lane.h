@@ -34,8 +34,9 @@ class CudaLane : public Lane {
   void SetMemory(const DeviceImage& image, std::byte* device, std::byte* pinned);
 
   int index() const override { return index_; }
+  // Ignores `stop`: what is enqueued on a stream cannot be taken back.
   Status Submit(const GemmProblem& problem, const Plan& plan, const HostOperands& operands,
-                Done done) override;
+                Done done, std::stop_token stop) override;
 
  private:
   struct Job {  // enqueued on the stream, not reported yet

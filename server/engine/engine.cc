@@ -1,7 +1,10 @@
 #include "server/engine/engine.h"
 
 #include <algorithm>
+#include <atomic>
+#include <map>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <utility>
@@ -33,6 +36,10 @@ Status ExpiredInQueue(const QueuedRequest& entry, SteadyClock::time_point now) {
                           " ms in the queue; the product was not started");
 }
 
+Status Cut(const std::string& what) {
+  return Unavailable("the server stopped before the " + what).WithRetryAfter(kRetryWhenAway);
+}
+
 }  // namespace
 
 class Engine::Impl {
@@ -55,10 +62,13 @@ class Engine::Impl {
  private:
   // A request with a lane, from its dispatcher to its completion.
   struct Flight {
+    RequestId id = 0;
     QueuedRequest entry;
     Seat seat;
     Plan plan;
     Nanoseconds queue_time{0}, plan_time{0};
+    std::stop_source stop;          // requested without mu_: a lane may end the product in it
+    std::atomic<bool> cut = false;  // by the server's end, not by its caller
   };
 
   std::optional<Refusal> Judge(const GemmRequest& request, uint64_t* runnable) const;
@@ -71,12 +81,15 @@ class Engine::Impl {
   bool HeadMayStart() const REQUIRES(mu_);
   std::shared_ptr<Flight> NextFlight() EXCLUDES(mu_);
   void Run(const std::shared_ptr<Flight>& flight) EXCLUDES(mu_);
+  static Status Stopped(const Flight& flight);
   Status Launch(const std::shared_ptr<Flight>& flight) EXCLUDES(mu_);
   void Finish(Flight& flight, LaneResult lane_result) EXCLUDES(mu_);
+  // Before the lane's release, so that never more run than there are lanes.
+  void LeaveLane(Flight& flight) EXCLUDES(mu_);
 
   void FailWaiting(const Status& status) EXCLUDES(mu_);
   void FailWaiting(QueuedRequest entry, Status status) EXCLUDES(mu_);
-  void End(std::unique_ptr<GemmRequest> request, GemmResult result, bool ran) EXCLUDES(mu_);
+  void End(std::unique_ptr<GemmRequest> request, GemmResult result) EXCLUDES(mu_);
 
   Fleet fleet_;
   ObserverList nobody_{{}};
@@ -89,7 +102,7 @@ class Engine::Impl {
   RequestQueue queue_ GUARDED_BY(mu_);
   RequestId next_id_ GUARDED_BY(mu_) = 1;
   int unfinished_ GUARDED_BY(mu_) = 0;  // admitted, `done` has not returned
-  int running_ GUARDED_BY(mu_) = 0;     // of those, the ones that got a lane
+  std::map<RequestId, std::shared_ptr<Flight>> running_ GUARDED_BY(mu_);  // have a lane
   bool draining_ GUARDED_BY(mu_) = false;
   bool cut_ GUARDED_BY(mu_) = false;  // the queue was cut while draining
   bool stopping_ GUARDED_BY(mu_) = false;
@@ -182,7 +195,7 @@ RequestId Engine::Impl::NextId() {
 RequestId Engine::Impl::Enqueue(QueuedRequest entry) {
   const RequestId id = NextId();
   if (entry.request->problem.empty()) {
-    End(std::move(entry.request), GemmResult{}, /*ran=*/false);
+    End(std::move(entry.request), GemmResult{});
     return id;
   }
   std::optional<QueuedRequest> cut;
@@ -239,13 +252,12 @@ std::shared_ptr<Engine::Impl::Flight> Engine::Impl::NextFlight() {
       }
       std::optional<QueuedRequest> entry = queue_.Take(id);
       dispatch_cv_.NotifyOne();
-      if (entry) {
-        ++running_;
-        flight->entry = *std::move(entry);
-      }
+      if (!entry) continue;  // the lane goes back once the lock is released
+      flight->id = id;
+      flight->entry = *std::move(entry);
+      flight->seat = *std::move(seat);
+      running_[id] = flight;
     }
-    if (flight->entry.request == nullptr) continue;  // gives the lane back
-    flight->seat = *std::move(seat);
     return flight;
   }
 }
@@ -261,8 +273,8 @@ void Engine::Impl::Run(const std::shared_ptr<Flight>& flight) {
   result.status = std::move(status);
   result.times.queue = flight->queue_time;
   result.times.plan = flight->plan_time;
-  flight->seat.lease.Reset();
-  End(std::move(flight->entry.request), std::move(result), /*ran=*/true);
+  LeaveLane(*flight);
+  End(std::move(flight->entry.request), std::move(result));
 }
 
 Status Engine::Impl::Launch(const std::shared_ptr<Flight>& flight) {
@@ -270,6 +282,7 @@ Status Engine::Impl::Launch(const std::shared_ptr<Flight>& flight) {
   const SteadyClock::time_point taken = SteadyClock::now();
   flight->queue_time = taken - flight->entry.admitted;
   if (request.deadline <= taken) return ExpiredInQueue(flight->entry, taken);
+  if (flight->stop.stop_requested()) return Stopped(*flight);
 
   StatusOr<Plan> plan =
       fleet_.planner(flight->seat.backend).PlanFor(request.problem, request.constraints);
@@ -288,13 +301,35 @@ Status Engine::Impl::Launch(const std::shared_ptr<Flight>& flight) {
   const GemmProblem problem = request.problem;
   return flight->seat.lease->Submit(
       problem, *plan, operands,
-      [this, flight](LaneResult lane_result) { Finish(*flight, std::move(lane_result)); });
+      [this, flight](LaneResult lane_result) { Finish(*flight, std::move(lane_result)); },
+      flight->stop.get_token());
+}
+
+// Why a product was given up after its request got a lane.
+Status Engine::Impl::Stopped(const Flight& flight) {
+  if (flight.entry.request->deadline <= SteadyClock::now()) {
+    return DeadlineExceeded("deadline passed while the product ran; it was stopped");
+  }
+  if (flight.cut) return Cut("product ended");
+  return Cancelled("cancelled while the product ran; it was stopped");
+}
+
+void Engine::Impl::LeaveLane(Flight& flight) {
+  std::shared_ptr<Flight> counted;  // outlives the lock
+  {
+    MutexLock lock(mu_);
+    const auto it = running_.find(flight.id);
+    counted = std::move(it->second);
+    running_.erase(it);
+  }
+  flight.seat.lease.Reset();
 }
 
 void Engine::Impl::Finish(Flight& flight, LaneResult lane_result) {
   const Backend& backend = fleet_.backend(flight.seat.backend);
   GemmResult result;
   result.status = std::move(lane_result.status);
+  if (result.status.code() == StatusCode::kCancelled) result.status = Stopped(flight);
   result.plan = flight.plan;
   result.backend = backend.name();
   result.device = backend.traits().ordinal;
@@ -303,12 +338,12 @@ void Engine::Impl::Finish(Flight& flight, LaneResult lane_result) {
   result.times.queue = flight.queue_time;
   result.times.plan = flight.plan_time;
   result.stalls = lane_result.stalls;
-  flight.seat.lease.Reset();
+  LeaveLane(flight);
   if (!backend.healthy()) {
     if (!result.status.ok()) result.status = DeviceLost(result.status.message());
     FailWaiting(DeviceLost("the request had not started"));
   }
-  End(std::move(flight.entry.request), std::move(result), /*ran=*/true);
+  End(std::move(flight.entry.request), std::move(result));
 }
 
 // --- Ends ---
@@ -337,11 +372,15 @@ void Engine::Impl::ExpiryLoop() {
 
 void Engine::Impl::Cancel(RequestId id) {
   std::optional<QueuedRequest> entry;
+  std::shared_ptr<Flight> flight;
   {
     MutexLock lock(mu_);
     entry = queue_.Take(id);
     dispatch_cv_.NotifyOne();  // there may be a new head
+    const auto running = running_.find(id);
+    if (running != running_.end()) flight = running->second;
   }
+  if (flight) flight->stop.request_stop();
   if (!entry) return;
   const SteadyClock::time_point now = SteadyClock::now();
   Status status = entry->request->deadline <= now ? ExpiredInQueue(*entry, now)
@@ -362,17 +401,16 @@ void Engine::Impl::FailWaiting(QueuedRequest entry, Status status) {
   GemmResult result;
   result.status = std::move(status);
   result.times.queue = SteadyClock::now() - entry.admitted;
-  End(std::move(entry.request), std::move(result), /*ran=*/false);
+  End(std::move(entry.request), std::move(result));
 }
 
-void Engine::Impl::End(std::unique_ptr<GemmRequest> request, GemmResult result, bool ran) {
+void Engine::Impl::End(std::unique_ptr<GemmRequest> request, GemmResult result) {
   result.times.decode = request->decode;
   result.times.total = SteadyClock::now() - request->received;
   observer_->Completed(*request, result);
   request->done(std::move(result));
   request.reset();  // what its callbacks captured is free before the engine calls itself idle
   MutexLock lock(mu_);
-  if (ran) --running_;
   if (--unfinished_ == 0) idle_cv_.NotifyAll();
 }
 
@@ -390,12 +428,17 @@ bool Engine::Impl::WaitIdle(SteadyClock::time_point deadline) {
 }
 
 void Engine::Impl::CutQueue() {
+  std::vector<std::shared_ptr<Flight>> flights;
   {
     MutexLock lock(mu_);
     cut_ = draining_;
+    for (const auto& [id, flight] : running_) flights.push_back(flight);
   }
-  FailWaiting(
-      Unavailable("the server stopped before the request started").WithRetryAfter(kRetryWhenAway));
+  FailWaiting(Cut("request started"));
+  for (const std::shared_ptr<Flight>& flight : flights) {
+    flight->cut = true;
+    flight->stop.request_stop();
+  }
 }
 
 // --- Questions ---
@@ -417,7 +460,7 @@ int64_t Engine::Impl::queued_bytes() const {
 
 int Engine::Impl::running_requests() const {
   MutexLock lock(mu_);
-  return running_;
+  return static_cast<int>(running_.size());
 }
 
 Engine::Engine(EngineOptions options, std::vector<Backend*> backends, EngineObserver* observer)

@@ -3,7 +3,7 @@
 // A request is admitted or refused at once. Admitted requests wait in arrival order; dispatcher
 // threads take the oldest whenever a lane with enough memory is free, plan it, and hand it to the
 // lane. Expired or cancelled requests leave the queue when that happens, not when they reach its
-// head. Work on a device is never interrupted.
+// head. What runs for a caller who gave up is stopped where its lane can do that (Lane::Submit).
 #pragma once
 
 #include <chrono>
@@ -30,7 +30,7 @@ class Engine {  // Thread-safe.
   // `backends` and `observer` outlive the engine. 1 to 64 backends, all of one kind; nobody else
   // leases their lanes from now on. `observer` may be null.
   Engine(EngineOptions options, std::vector<Backend*> backends, EngineObserver* observer);
-  // Cuts what still waits (UNAVAILABLE) and waits for what runs on a device. Not from a `done`.
+  // Cuts what still waits or runs, as CutQueue() does, and waits for its end. Not from a `done`.
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -45,15 +45,18 @@ class Engine {  // Thread-safe.
   // An empty product (m, n or batch of 0) completes here, without a lane.
   StatusOr<RequestId> Submit(std::unique_ptr<GemmRequest> request);
 
-  // Takes a waiting request out of the queue; its `done` gets CANCELLED, or DEADLINE_EXCEEDED when
-  // its deadline has passed. Nothing happens when it runs already or has ended.
+  // Takes a waiting request out of the queue; asks the lane of a running one to stop. Its `done`
+  // gets CANCELLED, or DEADLINE_EXCEEDED when its deadline has passed; a product that ends in spite
+  // of that keeps its result. Nothing happens when it has ended. Deadlines themselves stop nothing
+  // that runs: whoever waits for it calls this when he no longer does.
   void Cancel(RequestId id);
 
   // Refuses new requests from now on.
   void StartDrain();
   // Waits until every admitted request's `done` has returned; false when `deadline` passed first.
   bool WaitIdle(SteadyClock::time_point deadline);
-  // Fails what still waits with UNAVAILABLE. While draining, nothing waits again after it.
+  // Fails what still waits with UNAVAILABLE, and asks the lanes to stop what runs, which gets the
+  // same when it does. While draining, nothing waits again after it.
   void CutQueue();
 
   // The plan a request would get, without running it.
@@ -63,7 +66,7 @@ class Engine {  // Thread-safe.
   bool draining() const;
   int queued_requests() const;
   int64_t queued_bytes() const;
-  int running_requests() const;  // have a lane, or their `done` has not returned yet
+  int running_requests() const;  // those that have a lane; never more than there are lanes
 
  private:
   class Impl;

@@ -114,7 +114,7 @@ void ConformanceTest::Use(std::unique_ptr<Backend> own) {
 }
 
 LaneResult ConformanceTest::Run(const GemmProblem& problem, const HostOperands& operands,
-                                const PlanConstraints& constraints) {
+                                const PlanConstraints& constraints, std::stop_token stop) {
   const auto failed = [](Status status) { return LaneResult{std::move(status), {}, {}}; };
   if (Status status = ValidateProblem(problem); !status.ok()) return failed(std::move(status));
   if (Status status = backend_->CheckFits(problem); !status.ok()) return failed(std::move(status));
@@ -125,8 +125,8 @@ LaneResult ConformanceTest::Run(const GemmProblem& problem, const HostOperands& 
   Collector collector;
   std::optional<LaneResult> result;
   collector.Add();
-  const Status submitted =
-      (*lane)->Submit(problem, *plan, operands, collector.Slot(std::nullopt, &result));
+  const Status submitted = (*lane)->Submit(problem, *plan, operands,
+                                           collector.Slot(std::nullopt, &result), std::move(stop));
   if (!submitted.ok()) return failed(submitted);
   collector.WaitUntilPendingIs(0);
   return *std::move(result);
@@ -164,7 +164,7 @@ void ConformanceTest::RunConcurrently(const std::vector<GemmData*>& work) {
     Lane* const target = lane->operator->();
     collector.Add();
     const Status submitted = target->Submit(problem, *plan, work[i]->operands(),
-                                            collector.Slot(std::move(lane), &results[i]));
+                                            collector.Slot(std::move(lane), &results[i]), {});
     if (!submitted.ok()) {
       collector.Drop();
       ADD_FAILURE() << submitted.ToString();

@@ -64,7 +64,7 @@ class ConformanceTest : public ::testing::Test {
 
   // Plans, runs on a lane and waits.
   LaneResult Run(const GemmProblem& problem, const HostOperands& operands,
-                 const PlanConstraints& constraints = {});
+                 const PlanConstraints& constraints = {}, std::stop_token stop = {});
   LaneResult Run(GemmData& data, const PlanConstraints& constraints = {}) {
     return Run(data.problem(), data.operands(), constraints);
   }

@@ -1,8 +1,12 @@
 // Lanes: exclusive, all of them right at once, and with the same bits each time.
 #include <atomic>
+#include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <memory>
 #include <random>
+#include <stop_token>
+#include <thread>
 #include <vector>
 
 #include "kernels/core/numeric.h"
@@ -108,6 +112,46 @@ TEST_P(LaneConformance, ReportsHealthTimesAndUsage) {
   EXPECT_EQ(backend().usage().lanes, kSuiteLanes);
   EXPECT_EQ(backend().usage().lanes_in_use, 0);
   EXPECT_LE(backend().usage().device_pool_used_bytes, backend().usage().device_pool_bytes);
+}
+
+// Hours of work in a few bytes: one product for all of a large batch.
+TEST_P(LaneConformance, StopsABatchOfProductsWhenAskedTo) {
+  if (GetParam() != BackendChoice::kCpu) GTEST_SKIP() << "only a CPU's lanes can stop";
+  for (const TypePair types : {kSingle, kDouble, kHalfTypes[0], kInt8}) {
+    SCOPED_TRACE(Name(types));
+    GemmProblem problem = MakeProblem(types, kNN, 1, 1, 100'000);
+    problem.batch = 20'000'000;
+    problem.a.batch_stride = problem.b.batch_stride = 0;
+    GemmData data(problem, TestSeed());
+    std::stop_source stop;
+    std::thread stopper([&] { stop.request_stop(); });  // before it runs, or while it does
+    const LaneResult result = Run(problem, data.operands(), {}, stop.get_token());
+    stopper.join();
+    EXPECT_EQ(result.status.code(), StatusCode::kCancelled) << result.status.ToString();
+    EXPECT_LT(result.times.kernel, std::chrono::seconds(10));
+    EXPECT_TRUE(data.GuardsIntact());
+  }
+  Check(MakeProblem(kSingle, kNN, 16, 16, 16), TestSeed());
+}
+
+TEST_P(LaneConformance, StopsAProductBetweenItsPanelsWhenAskedTo) {
+  if (GetParam() != BackendChoice::kCpu) GTEST_SKIP() << "only a CPU's lanes can stop";
+  for (const TypePair types : {kSingle, kHalfTypes[0]}) {
+    SCOPED_TRACE(Name(types));
+    GemmData data(MakeProblem(types, kNN, 2048, 4096, 4096), TestSeed());
+    const LaneResult whole = Run(data);
+    ASSERT_TRUE(whole.status.ok()) << whole.status.ToString();
+    data.PoisonResult(std::byte{0xff});
+    std::stop_source stop;
+    std::thread stopper([&, at = std::chrono::steady_clock::now() + whole.times.kernel / 4] {
+      while (std::chrono::steady_clock::now() < at) std::this_thread::yield();
+      stop.request_stop();
+    });
+    const LaneResult result = Run(data.problem(), data.operands(), {}, stop.get_token());
+    stopper.join();
+    EXPECT_EQ(result.status.code(), StatusCode::kCancelled) << result.status.ToString();
+    EXPECT_TRUE(std::isnan(data.ResultAt(int64_t{2048} * 4096 - 1))) << "the last panel was run";
+  }
 }
 
 // More than 2^31 elements of D, and batch strides past 2^31: either right at the far corners, or

@@ -42,15 +42,17 @@ class WrongBackend : public Backend {
     explicit WrongLane(Chooses wrong_for) : chooses(std::move(wrong_for)) {}
     int index() const override { return 0; }
     Status Submit(const GemmProblem& problem, const Plan& plan, const HostOperands& operands,
-                  Done done) override {
+                  Done done, std::stop_token stop) override {
       const bool wrong = chooses(problem);
-      return (*inner)->Submit(problem, plan, operands,
-                              [wrong, d = operands.d, done = std::move(done),
-                               last = SizeOf(problem.type_d) - 1](LaneResult result) {
-                                // The sign, or the high bit of an integer.
-                                if (wrong) d[last] ^= std::byte{0x80};
-                                done(std::move(result));
-                              });
+      return (*inner)->Submit(
+          problem, plan, operands,
+          [wrong, d = operands.d, done = std::move(done),
+           last = SizeOf(problem.type_d) - 1](LaneResult result) {
+            // The sign, or the high bit of an integer.
+            if (wrong) d[last] ^= std::byte{0x80};
+            done(std::move(result));
+          },
+          std::move(stop));
     }
     Chooses chooses;
     std::optional<LaneLease> inner;

@@ -87,18 +87,18 @@ TEST_F(CudaBackendTest, ALaneRunsAgainAtOnceFromInsideItsOwnCompletion) {
     ASSERT_TRUE(lease);
     auto shared = std::make_shared<LaneLease>(std::move(*lease));
     const HostOperands operands = data[next].operands();
-    const Status status =
-        (*shared)->Submit(p, plan, operands, [&, shared](const LaneResult& result) {
-          EXPECT_TRUE(result.status.ok()) << result.status.ToString();
-          EXPECT_GT(result.times.kernel.count(), 0);
-          EXPECT_TRUE(result.stalls.measured);
-          shared->Reset();
-          if (++next < data.size()) {
-            submit();
-          } else {
-            all_done.set_value();
-          }
-        });
+    const auto done = [&, shared](const LaneResult& result) {
+      EXPECT_TRUE(result.status.ok()) << result.status.ToString();
+      EXPECT_GT(result.times.kernel.count(), 0);
+      EXPECT_TRUE(result.stalls.measured);
+      shared->Reset();
+      if (++next < data.size()) {
+        submit();
+      } else {
+        all_done.set_value();
+      }
+    };
+    const Status status = (*shared)->Submit(p, plan, operands, done, {});
     ASSERT_TRUE(status.ok()) << status.ToString();
   };
   submit();

@@ -14,14 +14,16 @@ class FaultInjectionBackend::FaultyLane : public Lane {
   int index() const override { return inner_->index(); }
 
   Status Submit(const GemmProblem& problem, const Plan& plan, const HostOperands& operands,
-                Done done) override {
+                Done done, std::stop_token stop) override {
     const Fault fault = backend_->NextFault();
     if (fault == Fault::kOutOfMemory) return ResourceExhausted("injected: out of device memory");
-    return inner_->Submit(problem, plan, operands,
-                          [backend = backend_, fault, done = std::move(done)](LaneResult result) {
-                            backend->Spoil(fault, &result);
-                            done(std::move(result));
-                          });
+    return inner_->Submit(
+        problem, plan, operands,
+        [backend = backend_, fault, done = std::move(done)](LaneResult result) {
+          backend->Spoil(fault, &result);
+          done(std::move(result));
+        },
+        std::move(stop));
   }
 
  private:

@@ -11,8 +11,9 @@ class ManualBackend::ManualLane : public Lane {
  public:
   ManualLane(ManualBackend* backend, int index) : backend_(backend), index_(index) {}
   int index() const override { return index_; }
-  Status Submit(const GemmProblem& problem, const Plan&, const HostOperands&, Done done) override {
-    return backend_->SubmitOn(index_, problem, std::move(done));
+  Status Submit(const GemmProblem& problem, const Plan&, const HostOperands&, Done done,
+                std::stop_token stop) override {
+    return backend_->SubmitOn(index_, problem, {std::move(done), std::move(stop)});
   }
 
  private:
@@ -73,7 +74,7 @@ void ManualBackend::SetReleaseListener(std::function<void()> listener) {
   listener_ = std::move(listener);
 }
 
-Status ManualBackend::SubmitOn(int lane, const GemmProblem& problem, Lane::Done done) {
+Status ManualBackend::SubmitOn(int lane, const GemmProblem& problem, Job job) {
   {
     MutexLock lock(mu_);
     if (!lane_taken_[static_cast<size_t>(lane)]) std::abort();  // Submit without a lease
@@ -81,23 +82,23 @@ Status ManualBackend::SubmitOn(int lane, const GemmProblem& problem, Lane::Done 
     problems_.push_back(problem);
     changed_.NotifyAll();
     if (!complete_at_once_) {
-      running_.push_back(std::move(done));
+      running_.push_back(std::move(job));
       return OkStatus();
     }
   }
-  done(LaneResult{});
+  job.done(LaneResult{});
   return OkStatus();
 }
 
 bool ManualBackend::CompleteNext(LaneResult result) {
-  Lane::Done done;
+  Job job;
   {
     MutexLock lock(mu_);
     if (running_.empty()) return false;
-    done = std::move(running_.front());
+    job = std::move(running_.front());
     running_.pop_front();
   }
-  done(std::move(result));
+  job.done(std::move(result));
   return true;
 }
 
@@ -153,6 +154,12 @@ int ManualBackend::started() const {
 int ManualBackend::running() const {
   MutexLock lock(mu_);
   return static_cast<int>(running_.size());
+}
+
+int ManualBackend::stops_requested() const {
+  MutexLock lock(mu_);
+  return static_cast<int>(std::count_if(running_.begin(), running_.end(),
+                                        [](const Job& job) { return job.stop.stop_requested(); }));
 }
 
 int ManualBackend::refused() const {

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string_view>
 #include <vector>
 
@@ -50,6 +51,8 @@ class ManualBackend : public Backend {
 
   int started() const EXCLUDES(mu_);
   int running() const EXCLUDES(mu_);
+  // Running products that were asked to stop. They run on: the test ends them as it likes.
+  int stops_requested() const EXCLUDES(mu_);
   int refused() const EXCLUDES(mu_);
   // Of every product started so far, in order.
   std::vector<GemmProblem> problems() const EXCLUDES(mu_);
@@ -57,7 +60,12 @@ class ManualBackend : public Backend {
  private:
   class ManualLane;
 
-  Status SubmitOn(int lane, const GemmProblem& problem, Lane::Done done) EXCLUDES(mu_);
+  struct Job {
+    Lane::Done done;
+    std::stop_token stop;
+  };
+
+  Status SubmitOn(int lane, const GemmProblem& problem, Job job) EXCLUDES(mu_);
   void Release(int lane, int64_t bytes) EXCLUDES(mu_);
 
   const ManualBackendOptions options_;
@@ -66,7 +74,7 @@ class ManualBackend : public Backend {
   std::vector<std::unique_ptr<ManualLane>> lanes_;  // constant once constructed
   std::vector<bool> lane_taken_ GUARDED_BY(mu_);
   int64_t used_bytes_ GUARDED_BY(mu_) = 0;
-  std::deque<Lane::Done> running_ GUARDED_BY(mu_);
+  std::deque<Job> running_ GUARDED_BY(mu_);
   std::vector<GemmProblem> problems_ GUARDED_BY(mu_);
   int refused_ GUARDED_BY(mu_) = 0;
   bool healthy_ GUARDED_BY(mu_) = true;

@@ -25,6 +25,13 @@ using testing::ManualBackend;
 
 using EngineTest = testing::EngineFixture;
 
+// How a lane ends what it was asked to stop.
+LaneResult Stopped() {
+  LaneResult result;
+  result.status = Cancelled("stopped");
+  return result;
+}
+
 // --- Admission ---
 
 TEST_F(EngineTest, RefusesBeyondTheCountOfTheQueueAndAsksForARetry) {
@@ -242,15 +249,49 @@ TEST_F(EngineTest, ARequestCancelledInTheQueueNeverReachesALane) {
   EXPECT_EQ(backend.problems()[1].m, 5);
 }
 
-TEST_F(EngineTest, CancelChangesNothingForWhatRunsOrHasEnded) {
+TEST_F(EngineTest, CancelAsksTheLaneOfARunningRequestAndNoOtherToStop) {
+  ManualBackend& backend = AddBackend({.lanes = 2});
+  Start();
+  RequestId id = 0;
+  const auto cancelled = Send({}, &id);
+  backend.WaitForStarted(1);
+  const auto other = Send();
+  backend.WaitForStarted(2);
+  EXPECT_EQ(backend.stops_requested(), 0);
+  engine_->Cancel(id);
+  EXPECT_EQ(backend.stops_requested(), 1);
+  EXPECT_EQ(engine_->running_requests(), 2);  // until the lane says that it has
+  EXPECT_FALSE(cancelled->ended());
+  backend.CompleteNext(Stopped());
+  const Status status = cancelled->Wait().status;
+  EXPECT_EQ(status.code(), StatusCode::kCancelled);
+  EXPECT_THAT(status.message(), HasSubstr("while the product ran"));
+  EXPECT_EQ(backend.stops_requested(), 0);
+  backend.CompleteNext();
+  EXPECT_TRUE(other->Wait().status.ok());
+}
+
+TEST_F(EngineTest, WhatIsStoppedPastItsDeadlineEndsWithDeadlineExceeded) {
+  ManualBackend& backend = AddBackend();
+  Start();
+  RequestId id = 0;
+  const auto deadline = SteadyClock::now() + milliseconds(500);
+  const auto call = Send({.deadline = deadline}, &id);
+  backend.WaitForStarted(1);
+  EXPECT_EQ(Send({.deadline = deadline})->Wait().status.code(), StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(backend.stops_requested(), 0);
+  engine_->Cancel(id);
+  backend.CompleteNext(Stopped());
+  EXPECT_EQ(call->Wait().status.code(), StatusCode::kDeadlineExceeded);
+}
+
+TEST_F(EngineTest, AProductThatEndsInSpiteOfACancelKeepsItsResult) {
   ManualBackend& backend = AddBackend();
   Start();
   RequestId id = 0;
   const auto call = Send({}, &id);
   backend.WaitForStarted(1);
   engine_->Cancel(id);
-  EXPECT_FALSE(call->ended());
-  EXPECT_EQ(engine_->running_requests(), 1);
   backend.CompleteNext();
   EXPECT_TRUE(call->Wait().status.ok());
   engine_->Cancel(id);
@@ -282,7 +323,7 @@ TEST_F(EngineTest, DrainRefusesNewWorkAndFinishesTheRest) {
   EXPECT_TRUE(waiting->Wait().status.ok());
 }
 
-TEST_F(EngineTest, CutFailsWhatWaitsAndLeavesWhatRuns) {
+TEST_F(EngineTest, CutFailsWhatWaitsAndAsksWhatRunsToStop) {
   ManualBackend& backend = AddBackend();
   Start();
   const auto running = Send();
@@ -294,8 +335,11 @@ TEST_F(EngineTest, CutFailsWhatWaitsAndLeavesWhatRuns) {
   EXPECT_EQ(status.code(), StatusCode::kUnavailable);
   EXPECT_TRUE(status.retry_after().has_value());
   EXPECT_FALSE(running->ended());
-  backend.CompleteNext();
-  EXPECT_TRUE(running->Wait().status.ok());
+  EXPECT_EQ(backend.stops_requested(), 1);
+  backend.CompleteNext(Stopped());
+  const Status stopped = running->Wait().status;
+  EXPECT_EQ(stopped.code(), StatusCode::kUnavailable);
+  EXPECT_TRUE(stopped.retry_after().has_value());
   EXPECT_EQ(backend.started(), 1);
 }
 
@@ -421,7 +465,7 @@ TEST_F(EngineTest, ACallbackMayCallTheEngine) {
   auto request = MakeRequest(first, {});
   auto follow_up = std::make_shared<Call>();
   request->done = [&](GemmResult result) {
-    EXPECT_GE(engine_->running_requests(), 1);  // this one, until it returns
+    EXPECT_EQ(engine_->running_requests(), 0);  // its lane is free
     EXPECT_FALSE(engine_->WaitIdle(SteadyClock::now()));
     EXPECT_TRUE(engine_->Submit(MakeRequest(follow_up, {.m = 0})).ok());
     engine_->Cancel(waiting_id);
