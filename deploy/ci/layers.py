@@ -51,7 +51,7 @@ MODULE_OF_PATH = {
 
 # Targets whose name is not that of their module.
 MODULE_OF_TARGET = {"gemmd": "gemmd", "gemmd_server": "gemmd", "gemmctl": "client",
-                    "gemmd_ctl": "client"}
+                    "gemmd_ctl": "client", "gemmd_cuda_sm90a": "cuda"}
 
 # Third-party headers -> modules (or path prefixes of tests and single files) that may include them.
 # server/server.cc puts the server together, so it knows what its parts are made of.
@@ -68,7 +68,7 @@ HEADER_OWNERS = [
 # CMake target names of third parties -> targets that may link to them.
 TARGET_OWNERS = [
     (r"OPENBLAS|BLAS::", {"gemmd_cpu"}),
-    (r"CUDA::", {"gemmd_cuda"}),
+    (r"CUDA::", {"gemmd_cuda", "gemmd_cuda_sm90a"}),
     (r"prometheus-cpp::", {"gemmd_metrics"}),
     (r"gRPC::|protobuf::", {"gemmd_proto", "gemmd_rpc", "gemmd_client"}),
 ]
@@ -77,7 +77,7 @@ TARGET_OWNERS = [
 PLACES = [
     (r"^\s*#\s*(?:if|ifdef|ifndef|elif)\b.*\bGEMMD_(?:WITH_)?CUDA", "kernels/backend_factory.cc",
      "#if on the CUDA build option"),
-    (r"\basm\s*(?:volatile\s*)?\(|\b__asm__\b", "kernels/cuda/device/ptx.cuh", "inline assembly"),
+    (r"\basm\s*(?:volatile\s*)?\(|\b__asm__\b", "kernels/cuda/device/ptx/", "inline assembly"),
     (r"\bcblas_\w+\s*\(|\bopenblas_\w+\s*\(", "kernels/cpu/", "a call of the BLAS"),
 ]
 
@@ -198,7 +198,7 @@ BREACHES = {
 FAIR = {
     "kernels/cpu/a.cc": '#include <cblas.h>\n#include "kernels/backend.h"\nint f() { return cblas_x(); }\n',
     "kernels/backend_factory.cc": "#ifdef GEMMD_WITH_CUDA\n#endif\n",
-    "kernels/cuda/device/ptx.cuh": 'void f() { asm volatile("bar.sync 0;"); }\n',
+    "kernels/cuda/device/ptx/ptx.cuh": 'void f() { asm volatile("bar.sync 0;"); }\n',
     "kernels/cuda/a.cu": "// asm (here) and #include <cblas.h> only in a comment\n#include <cuda_runtime.h>\n",
     "server/server.cc": '#include <grpcpp/grpcpp.h>\n#include "server/rpc/codec.h"\n',
     "server/rpc/a.cc": '#include "gemmd/v1/gemm.pb.h"\n#include "server/engine/engine.h"\n',

@@ -9,6 +9,7 @@ namespace gemmd {
 enum class Family : uint8_t {
   kCpAsyncMma,    // fp16, bf16: cp.async ring, ldmatrix, mma.sync; sm_80 and newer
   kCpAsyncSimt,   // fp32: cp.async ring, FFMA; sm_80 and newer
+  kTmaWgmma,      // fp16, bf16: TMA ring, warp-specialised wgmma, persistent; sm_90
   kEpilogueOnly,  // no product (alpha = 0 or K = 0): D = act(beta * C + bias)
   kBlas,          // a CPU's BLAS; no stages
 };
@@ -22,10 +23,20 @@ struct KernelConfig {
   int max_stages = 0;                         // 0: no ring
 };
 
-constexpr int Threads(const KernelConfig& c) { return 32 * c.warps_m * c.warps_n; }
+// The TMA kernel has a warpgroup more than those that multiply: the producer's.
+constexpr int Threads(const KernelConfig& c) {
+  return 32 * (c.warps_m * c.warps_n + (c.family == Family::kTmaWgmma ? 4 : 0));
+}
 
 constexpr int ElementBytes(const KernelConfig& c) {
-  return c.family == Family::kCpAsyncMma ? 2 : c.family == Family::kCpAsyncSimt ? 4 : 0;
+  switch (c.family) {
+    case Family::kCpAsyncMma:
+    case Family::kTmaWgmma: return 2;
+    case Family::kCpAsyncSimt: return 4;
+    case Family::kEpilogueOnly:
+    case Family::kBlas: return 0;
+  }
+  return 0;
 }
 
 // Rows of a K-contiguous fp32 panel are padded by 16 bytes: the FFMA kernel reads them down a
@@ -51,9 +62,18 @@ constexpr int64_t EpilogueBytes(const KernelConfig& c) {
   return int64_t{4} * c.warps_m * c.warps_n * kEpilogueRows * EpilogueRowFloats(c);
 }
 
-// Dynamic shared memory of one block at `stages` stages. The epilogue reuses the ring.
+// Beside the ring of the TMA kernel: two buffers of 64 rows of 128 bytes for each of its consumer
+// warpgroups, through which results leave, and two barriers a stage.
+constexpr int64_t TmaStoreBytes(const KernelConfig& c) {
+  return int64_t{2} * 64 * 128 * (c.warps_m / 4);
+}
+inline constexpr int64_t kTmaBarrierBytes = 16;
+
+// Dynamic shared memory of one block at `stages` stages. The other kernels' epilogues reuse the
+// ring.
 constexpr int64_t SmemBytes(const KernelConfig& c, int stages) {
   const int64_t ring = stages * StageBytes(c);
+  if (c.family == Family::kTmaWgmma) return ring + TmaStoreBytes(c) + stages * kTmaBarrierBytes;
   return ring > EpilogueBytes(c) ? ring : EpilogueBytes(c);
 }
 

@@ -16,6 +16,13 @@ constexpr double kSmemBytesPerClock = 216;    // what fragments and panels add t
 constexpr double kSimtFlopsPerClock = 150;
 constexpr double kEpilogueBytesPerClock = 11;  // of D, and again of C
 
+// The same for the TMA kernel, which is alone on its SM and fetches the next tile's first panels
+// while it stores the last.
+constexpr double kTmaLatencyClocks = 1950;
+constexpr double kWgmmaFlopsPerClock = 3500;
+constexpr double kTmaBytesPerClock = 50;  // panels into one SM
+constexpr double kTmaEpilogueBytesPerClock = 48;
+
 struct TileShape {
   int64_t m_tiles, n_tiles, k_tiles;
   int64_t tiles;  // over the batch
@@ -48,6 +55,24 @@ double WaveClocks(const KernelConfig& c, const GemmProblem& p, const TileShape& 
   return kPanelLatencyClocks + static_cast<double>(shape.k_tiles) * period + epilogue;
 }
 
+// The larger of two bounds, but not sharply: near the edge, easing the smaller one still pays.
+double SmoothMax(double a, double b) {
+  constexpr double kSharpness = 6;
+  return std::pow(std::pow(a, kSharpness) + std::pow(b, kSharpness), 1 / kSharpness);
+}
+
+// One tile of the TMA kernel.
+double TmaTileClocks(const KernelConfig& c, const GemmProblem& p, const TileShape& shape,
+                     int stages) {
+  const double step = std::max(2.0 * c.block_m * c.block_n * c.block_k / kWgmmaFlopsPerClock,
+                               static_cast<double>(StageBytes(c)) / kTmaBytesPerClock);
+  const double period =
+      stages == 1 ? kTmaLatencyClocks + step : SmoothMax(step, kTmaLatencyClocks / (stages - 1));
+  const double tile_bytes = 1.0 * c.block_m * c.block_n * SizeOf(p.type_d);
+  return static_cast<double>(shape.k_tiles) * period +
+         tile_bytes * (p.reads_c() ? 2 : 1) / kTmaEpilogueBytesPerClock;
+}
+
 double UniqueBytes(const GemmProblem& p) {
   const auto copies = [&p](const MatrixLayout& layout) {
     return layout.batch_stride == 0 ? 1.0 : static_cast<double>(p.batch);
@@ -61,6 +86,12 @@ double UniqueBytes(const GemmProblem& p) {
 double PredictSeconds(const KernelConfig& c, const GemmProblem& p, int stages, int resident,
                       const DeviceTraits& traits) {
   const TileShape shape = ShapeOf(c, p);
+  const double floor = UniqueBytes(p) / traits.hbm_bytes_per_second;
+  if (c.family == Family::kTmaWgmma) {
+    const double waves = static_cast<double>(CeilDiv(shape.tiles, traits.sm_count));
+    const double clocks = kTmaLatencyClocks + waves * TmaTileClocks(c, p, shape, stages);
+    return kLaunchSeconds + SmoothMax(clocks / traits.clock_hz, floor);
+  }
   const int64_t wave = int64_t{resident} * traits.sm_count;
   const int64_t full_waves = shape.tiles / wave, rest = shape.tiles % wave;
   double clocks = static_cast<double>(full_waves) * WaveClocks(c, p, shape, stages, resident);
@@ -68,8 +99,7 @@ double PredictSeconds(const KernelConfig& c, const GemmProblem& p, int stages, i
     const auto rest_resident = static_cast<double>(CeilDiv(rest, traits.sm_count));
     clocks += WaveClocks(c, p, shape, stages, rest_resident);
   }
-  return kLaunchSeconds +
-         std::max(clocks / traits.clock_hz, UniqueBytes(p) / traits.hbm_bytes_per_second);
+  return kLaunchSeconds + std::max(clocks / traits.clock_hz, floor);
 }
 
 StageLimit LimitOf(const KernelConfig& c, int stages, int64_t k_tiles, const DeviceTraits& traits) {
@@ -165,6 +195,7 @@ bool TakesTypes(const KernelConfig& c, const GemmProblem& p, const DeviceTraits&
   switch (c.family) {
     case Family::kCpAsyncMma: return cuda && half;
     case Family::kCpAsyncSimt: return cuda && single;
+    case Family::kTmaWgmma: return traits.compute_capability == 90 && half;
     case Family::kEpilogueOnly: return cuda && (half || single);
     case Family::kBlas:
       return traits.kind == DeviceKind::kCpu && same &&

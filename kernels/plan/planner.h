@@ -11,6 +11,10 @@
 // and a wave of R blocks an SM takes L + k_tiles P + epilogue. A launch is its full waves and the
 // last, thinner one, but never less than its unique bytes take from device memory. R falls as S
 // grows, which is how a stage that costs residency pays for that.
+//
+// The TMA kernel has one block an SM, whose step takes L + C for S = 1 and about the larger of C
+// and L / (S - 1) above; the next tile's panels are already on their way when a tile ends, so L is
+// paid once a launch.
 #pragma once
 
 #include <vector>

@@ -13,8 +13,9 @@ std::vector<TypePair> Floats() {
 }  // namespace
 
 INSTANTIATE_TEST_SUITE_P(Cuda, RowConformance,
-                         ::testing::ValuesIn(RowParams(kChoice, {Family::kCpAsyncMma,
-                                                                 Family::kCpAsyncSimt})),
+                         ::testing::ValuesIn(RowParams(kChoice,
+                                                       {Family::kCpAsyncMma, Family::kCpAsyncSimt,
+                                                        Family::kTmaWgmma})),
                          RowParamName);
 INSTANTIATE_TEST_SUITE_P(Cuda, ProductConformance,
                          ::testing::ValuesIn(TypeParams(kChoice, Floats())), TypeParamName);

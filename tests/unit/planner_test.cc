@@ -93,7 +93,19 @@ TEST(PlannerTest, LongKTakesMoreThanOneStageAndASmallTileForFewRows) {
   EXPECT_GE(large->stages, 2);
   const StatusOr<Plan> small = planner.PlanFor(Problem(64, 64, 4096));
   ASSERT_TRUE(small.ok());
-  EXPECT_EQ(small->kernel(), "cp_async_64x64x64");
+  EXPECT_EQ(small->kernel(), "tma_wgmma_64x64x64");
+}
+
+TEST(PlannerTest, TheTmaKernelsAreForComputeCapability90Alone) {
+  for (const int capability : {80, 86, 89, 100, 120}) {
+    DeviceTraits traits = H200Traits();
+    traits.compute_capability = capability;
+    for (const Plan& plan : Planner(traits).Candidates(Problem(4096, 4096, 4096))) {
+      EXPECT_EQ(kKernelTable[plan.row].config.family, Family::kCpAsyncMma) << capability;
+    }
+  }
+  const StatusOr<Plan> plan = H200().PlanFor(Problem(4096, 4096, 4096));
+  EXPECT_EQ(kKernelTable[plan->row].config.family, Family::kTmaWgmma);
 }
 
 TEST(PlannerTest, OneKTileIsLimitedByKTiles) {

@@ -16,7 +16,7 @@
 
 #include "kernels/cuda/device/epilogue.cuh"
 #include "kernels/cuda/device/pipeline.cuh"
-#include "kernels/cuda/device/ptx.cuh"
+#include "kernels/cuda/device/ptx/ptx.cuh"
 #include "kernels/cuda/device/stall_probe.cuh"
 #include "kernels/cuda/device/tile_order.cuh"
 #include "kernels/cuda/gemm_params.h"

@@ -21,7 +21,7 @@
 //   slot filled   2    0    1    2
 #pragma once
 
-#include "kernels/cuda/device/ptx.cuh"
+#include "kernels/cuda/device/ptx/ptx.cuh"
 #include "kernels/cuda/device/stall_probe.cuh"
 
 namespace gemmd {

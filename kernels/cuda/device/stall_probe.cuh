@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/device/ptx.cuh"
+#include "kernels/cuda/device/ptx/ptx.cuh"
 #include "kernels/cuda/gemm_params.h"
 
 namespace gemmd {

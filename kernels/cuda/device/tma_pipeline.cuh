@@ -1,0 +1,109 @@
+// The ring of stages of the TMA kernels: one producer thread, several consumer warps, two barriers
+// a stage.
+//
+//   full[s]    1 arrival (the producer's, which announces the stage's bytes) and those bytes
+//   empty[s]   one arrival a consumer warp
+//
+//            producer                               consumer warps
+//   acquire: waits for empty[s]        <- reuse -   release: arrive at empty[s]
+//   commit:  expects bytes on full[s],  - ready ->  wait:    waits for full[s]
+//            copies complete on it
+//
+// A barrier's phase flips each time all its arrivals (and bytes) are in. The ring state flips its
+// own phase when it wraps and is never reset: both sides walk the same sequence of K steps over the
+// kernel's whole life, whatever tiles they belong to. A fresh barrier counts as having completed
+// the phase before its first, so a producer that starts at phase 1 passes its first S acquires at
+// once.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/device/ptx/sm90.cuh"
+
+namespace gemmd {
+
+struct RingState {
+  int slot = 0;
+  uint32_t phase = 0;
+
+  __device__ void Advance(int stages) {
+    if (++slot == stages) {
+      slot = 0;
+      phase ^= 1;
+    }
+  }
+};
+
+// In debug builds, ends a wait that an error of the protocol would make endless: seconds, where an
+// honest wait takes microseconds.
+class Watchdog {
+ public:
+#ifdef NDEBUG
+  __device__ void Check() {}
+#else
+  __device__ void Check() {
+    if (++tries_ > kTries) __trap();
+  }
+
+ private:
+  static constexpr uint32_t kTries = 1u << 26;
+  uint32_t tries_ = 0;
+#endif
+};
+
+// Cycles spent waiting: read only when the first test misses.
+struct WaitCounter {
+  bool on = false;
+  uint32_t cycles = 0;
+
+  __device__ __forceinline__ void Wait(uint32_t barrier, uint32_t parity) {
+    if (ptx::mbarrier_test_wait_parity(barrier, parity)) return;
+    const uint32_t since = on ? ptx::clock() : 0;
+    Watchdog watchdog;
+    while (!ptx::mbarrier_try_wait_parity(barrier, parity)) watchdog.Check();
+    if (on) cycles += ptx::clock() - since;
+  }
+};
+
+// Barriers of a ring at a shared address: full[0..S), then empty[0..S).
+class TmaRing {
+ public:
+  __device__ TmaRing(uint32_t barriers, int stages) : barriers_(barriers), stages_(stages) {}
+
+  static constexpr int kBarrierBytes = 16;  // of one stage
+
+  // By one thread, before the block's first __syncthreads.
+  __device__ void Init(int consumer_warps) const {
+    for (int slot = 0; slot < stages_; ++slot) {
+      ptx::mbarrier_init(full(slot), 1);
+      ptx::mbarrier_init(empty(slot), consumer_warps);
+    }
+    ptx::fence_mbarrier_init();
+  }
+
+  // The slot is free; its copies may be issued, to complete on the returned barrier.
+  __device__ __forceinline__ uint32_t ProducerAcquire(const RingState& state, uint32_t stage_bytes,
+                                                      WaitCounter& counter) const {
+    counter.Wait(empty(state.slot), state.phase ^ 1);
+    ptx::mbarrier_arrive_expect_tx(full(state.slot), stage_bytes);
+    return full(state.slot);
+  }
+  __device__ __forceinline__ void ConsumerWait(const RingState& state, WaitCounter& counter) const {
+    counter.Wait(full(state.slot), state.phase);
+  }
+  // By one lane of each consumer warp, when the warp has finished reading the slot.
+  __device__ __forceinline__ void ConsumerRelease(int slot) const {
+    ptx::mbarrier_arrive(empty(slot));
+  }
+
+  __device__ int stages() const { return stages_; }
+
+ private:
+  __device__ uint32_t full(int slot) const { return barriers_ + slot * 8; }
+  __device__ uint32_t empty(int slot) const { return barriers_ + (stages_ + slot) * 8; }
+
+  uint32_t barriers_;
+  int stages_;
+};
+
+}  // namespace gemmd
