@@ -1,6 +1,8 @@
 #include "kernels/core/gemm_types.h"
 
+#include <array>
 #include <cmath>
+#include <cstdio>
 #include <limits>
 
 #include "kernels/core/checked.h"
@@ -22,6 +24,12 @@ bool IsFp8(DType type) { return type == DType::kF8E4M3 || type == DType::kF8E5M2
 
 std::string Str(int64_t value) { return std::to_string(value); }
 
+std::string Str(double value) {
+  std::array<char, 32> text;
+  std::snprintf(text.data(), text.size(), "%g", value);
+  return text.data();
+}
+
 Status CheckExtent(const std::string& field, int64_t value) {
   if (value < 0) return InvalidArgument(field, field + "=" + Str(value) + " is below 0");
   if (value > kMaxExtent) {
@@ -33,14 +41,14 @@ Status CheckExtent(const std::string& field, int64_t value) {
 
 Status CheckScalar(const std::string& field, double value, bool fp64) {
   if (!std::isfinite(value)) {
-    return InvalidArgument(field, field + "=" + std::to_string(value) + " is not finite");
+    return InvalidArgument(field, field + "=" + Str(value) + " is not finite");
   }
   const double limit =
       fp64 ? std::numeric_limits<double>::max() : std::numeric_limits<float>::max();
   if (std::fabs(value) > limit) {
-    return InvalidArgument(field,
-                           field + "=" + std::to_string(value) +
-                               " is beyond the fp32 accumulator's largest value 3.4028235e38");
+    return InvalidArgument(
+        field,
+        field + "=" + Str(value) + " is beyond the fp32 accumulator's largest value 3.4028235e38");
   }
   return OkStatus();
 }
@@ -64,13 +72,14 @@ Status CheckLayout(std::string_view name, const MatrixLayout& layout, int64_t ro
 }
 
 Status CheckTypes(const GemmProblem& p) {
-  const auto refuse = [](const std::string& field, const std::string& why) {
-    return InvalidArgument("problem." + field, "problem." + field + " " + why);
+  const auto refuse = [](const std::string& field, const std::string& value,
+                         const std::string& why) {
+    return InvalidArgument("problem." + field, "problem." + field + "=" + value + why);
   };
   const std::string a(Name(p.type_a)), b(Name(p.type_b)), d(Name(p.type_d));
-  if (p.type_a == DType::kI32) return refuse("type_a", "i32 is for results of i8 only");
+  if (p.type_a == DType::kI32) return refuse("type_a", a, " is for results of i8 only");
   const bool pair_ok = p.type_a == p.type_b || (IsFp8(p.type_a) && IsFp8(p.type_b));
-  if (!pair_ok) return refuse("type_b", b + " does not go with type_a " + a);
+  if (!pair_ok) return refuse("type_b", b, " does not go with type_a " + a);
   bool result_ok = false;
   switch (p.type_a) {
     case DType::kF16:
@@ -84,20 +93,21 @@ Status CheckTypes(const GemmProblem& p) {
     case DType::kI8: result_ok = p.type_d == DType::kI32; break;
     case DType::kI32: break;
   }
-  if (!result_ok) return refuse("type_d", d + " is not a result type of " + a);
+  if (!result_ok) return refuse("type_d", d, " is not a result type of " + a);
   if (p.mode != ComputeMode::kIeee && p.type_a != DType::kF32) {
-    return refuse("compute_mode", std::string(Name(p.mode)) + " is for f32 operands, not " + a);
+    return refuse("compute_mode", std::string(Name(p.mode)), " is for f32 operands, not " + a);
   }
   if (p.type_a != DType::kI8) return OkStatus();
-  if (p.alpha != 1.0) return refuse("alpha", "=" + std::to_string(p.alpha) + "; i8 takes 1 only");
-  if (p.beta != 0.0) return refuse("beta", "=" + std::to_string(p.beta) + "; i8 takes 0 only");
+  if (p.alpha != 1.0) return refuse("alpha", Str(p.alpha), "; i8 takes 1 only");
+  if (p.beta != 0.0) return refuse("beta", Str(p.beta), "; i8 takes 0 only");
   if (p.bias != BiasAxis::kNone) return InvalidArgument("bias", "bias is not for i8");
   if (p.act != Activation::kNone && p.act != Activation::kRelu) {
-    return refuse("activation", std::string(Name(p.act)) + "; i8 takes none or relu only");
+    return refuse("activation", std::string(Name(p.act)), "; i8 takes none or relu only");
   }
   if (p.k > kMaxInt8K) {
-    return refuse("k", "=" + Str(p.k) + " exceeds " + Str(kMaxInt8K) +
-                           ", past which an i8 product can overflow i32");
+    return refuse(
+        "k", Str(p.k),
+        " exceeds the limit " + Str(kMaxInt8K) + ", past which an i8 product can overflow i32");
   }
   return OkStatus();
 }
@@ -141,15 +151,15 @@ StatusOr<int64_t> StorageBytes(const MatrixLayout& layout, int64_t batch, DType 
   if (layout.rows == 0 || layout.cols == 0 || batch == 0) return int64_t{0};
   std::optional<int64_t> elements = CheckedMul(layout.rows - 1, layout.ld);
   elements = CheckedAdd(elements, layout.cols);
+  const bool one_fits = CheckedMul(elements, SizeOf(type)).has_value();
   elements = CheckedAdd(elements, CheckedMul(batch - 1, layout.batch_stride));
   const std::optional<int64_t> bytes = CheckedMul(elements, SizeOf(type));
-  if (!bytes) {
-    const std::string name(field);
-    return InvalidArgument(name, name + " of " + Str(batch) + " x " + Str(layout.rows) +
-                                     " rows of ld " + Str(layout.ld) +
-                                     " exceeds the limit of 2^63-1 bytes");
-  }
-  return *bytes;
+  if (bytes) return *bytes;
+  const std::string at = std::string(field) + (one_fits ? ".batch_stride" : ".ld");
+  const std::string value = one_fits
+                                ? Str(layout.batch_stride) + " over problem.batch=" + Str(batch)
+                                : Str(layout.ld) + " over " + Str(layout.rows) + " rows";
+  return InvalidArgument(at, at + "=" + value + " exceeds the limit of 2^63-1 bytes");
 }
 
 StatusOr<int64_t> ResultBytes(const GemmProblem& problem) {

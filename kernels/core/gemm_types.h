@@ -6,7 +6,8 @@
 // stored as (m, k) and B as (k, n); with op T, A is stored as (k, m) and B as (n, k).
 //
 // BLAS rules hold. beta = 0 never reads C, alpha = 0 or k = 0 never reads A and B, and an extent
-// of 0 in m, n or batch is a valid empty product.
+// of 0 in m, n or batch is a valid empty product. Scalars count as the accumulator holds them: one
+// that rounds to 0 in its type is 0.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +22,9 @@ namespace gemmd {
 
 enum class DType : uint8_t { kF16, kBF16, kF32, kF64, kF8E4M3, kF8E5M2, kI8, kI32 };
 enum class Op : uint8_t { kN, kT };
-enum class Activation : uint8_t { kNone, kRelu, kGelu, kSilu };  // kGelu: x/2 (1 + erf(x/sqrt 2))
+// kGelu: x/2 erfc(-x / sqrt 2). kSilu: x / (1 + exp(-x)). Both keep their tail towards -infinity,
+// down to where x exp(x) underflows the accumulator's type.
+enum class Activation : uint8_t { kNone, kRelu, kGelu, kSilu };
 // How fp32 operands are multiplied; kIeee for every other type.
 enum class ComputeMode : uint8_t { kIeee, kTf32, kTf32x3 };
 enum class BiasAxis : uint8_t {
@@ -83,8 +86,13 @@ struct GemmProblem {
 
   bool empty() const { return m == 0 || n == 0 || batch == 0; }
   // Whether the product itself contributes, so that A and B are read.
-  bool reads_ab() const { return !empty() && k > 0 && alpha != 0.0; }
-  bool reads_c() const { return !empty() && beta != 0.0; }
+  bool reads_ab() const { return !empty() && k > 0 && !is_zero(alpha); }
+  bool reads_c() const { return !empty() && !is_zero(beta); }
+  // Of alpha or beta: whether it rounds to 0 in the accumulator's type.
+  bool is_zero(double scalar) const {
+    const double most = type_a == DType::kF64 ? 0.0 : 0x1p-150;  // half of fp32's smallest
+    return -most <= scalar && scalar <= most;
+  }
   int64_t bias_length() const {
     return bias == BiasAxis::kNone ? 0 : bias == BiasAxis::kPerColumn ? n : m;
   }
@@ -111,7 +119,7 @@ GemmProblem WithPackedLayouts(GemmProblem problem);
 
 // Bytes from the first element of the first matrix to one past the last element of the last:
 //   ((batch - 1) * batch_stride + (rows - 1) * ld + cols) * SizeOf(type), 0 when rows, cols or
-// batch is 0. INVALID_ARGUMENT naming `field` when that overflows 64 bits.
+// batch is 0. INVALID_ARGUMENT naming `field`.ld or .batch_stride when that overflows 64 bits.
 StatusOr<int64_t> StorageBytes(const MatrixLayout& layout, int64_t batch, DType type,
                                std::string_view field);
 

@@ -82,8 +82,11 @@ double Activate(Activation act, double x) {
   switch (act) {
     case Activation::kNone: return x;
     case Activation::kRelu: return x < 0 ? 0 : x;  // NaN stays NaN
-    case Activation::kGelu: return x / 2 * (1 + std::erf(x / std::sqrt(2.0)));
-    case Activation::kSilu: return x / (1 + std::exp(-x));
+    case Activation::kGelu: return x / 2 * std::erfc(-x / std::sqrt(2.0));
+    case Activation::kSilu: {
+      const double e = std::exp(-std::fabs(x));
+      return x * ((x < 0 ? e : 1) / (1 + e));
+    }
   }
   return x;
 }

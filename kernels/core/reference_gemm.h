@@ -35,7 +35,9 @@ struct Mismatch {
 //   d
 // with u_d the rounding unit of type_d and u_acc that of the accumulator (2^-24 for fp32, 2^-53 for
 // fp64, 0 for int8, 2^-11 for operands in tf32); NaN must meet NaN and infinity the same infinity,
-// and a reference that rounds past type_d's largest value must be infinity.
+// and a reference that rounds past type_d's largest value must be infinity. An activation acts on
+// the accumulator's error, so that its own, small beside that, has no term here: tests of its tail
+// compare values without a product.
 Mismatch CompareWithReference(const GemmProblem& problem, const HostOperands& operands);
 
 }  // namespace gemmd

@@ -140,11 +140,14 @@ void Activate(Activation act, T* row, int64_t count) {
       return;
     case Activation::kGelu:
       for (int64_t j = 0; j < count; ++j) {
-        row[j] = row[j] / 2 * (1 + std::erf(row[j] * static_cast<T>(0.70710678118654752440)));
+        row[j] = row[j] / 2 * std::erfc(row[j] * static_cast<T>(-0.70710678118654752440));
       }
       return;
     case Activation::kSilu:
-      for (int64_t j = 0; j < count; ++j) row[j] = row[j] / (1 + std::exp(-row[j]));
+      for (int64_t j = 0; j < count; ++j) {  // as x / (1 + exp(-x)), which overflows
+        const T e = std::exp(-std::fabs(row[j]));
+        row[j] *= (row[j] < 0 ? e : 1) / (1 + e);
+      }
       return;
   }
 }

@@ -208,11 +208,18 @@ Status CheckSupported(const GemmProblem& p, const DeviceTraits& traits) {
   for (const KernelRow& row : kKernelTable) {
     if (TakesTypes(row.config, p, traits)) return OkStatus();
   }
+  GemmProblem ieee = p;
+  ieee.mode = ComputeMode::kIeee;
+  if (p.mode != ComputeMode::kIeee && CheckSupported(ieee, traits).ok()) {
+    return Unimplemented("problem.compute_mode=" + std::string(Name(p.mode)) +
+                         " has no kernel on " + traits.name + "; there is ieee")
+        .WithField("problem.compute_mode");
+  }
   std::string types(Name(p.type_a));
   if (p.type_b != p.type_a) types += " x " + std::string(Name(p.type_b));
   return Unimplemented("problem.type_a=" + types + " -> " + std::string(Name(p.type_d)) +
-                       " in mode " + std::string(Name(p.mode)) + " has no kernel on " +
-                       traits.name);
+                       " in mode " + std::string(Name(p.mode)) + " has no kernel on " + traits.name)
+      .WithField("problem.type_a");
 }
 
 std::vector<Plan> Planner::Candidates(const GemmProblem& p) const {

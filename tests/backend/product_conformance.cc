@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/core/numeric.h"
+#include "kernels/core/reference_gemm.h"
 #include "tests/backend/conformance.h"
 
 namespace gemmd {
@@ -76,6 +77,40 @@ TEST_P(ProductConformance, NeverReadsTheOldResult) {
   data.PoisonResult(std::byte{0x7f});
   ASSERT_TRUE(Run(data).status.ok());
   EXPECT_EQ(over_nan, data.result());
+}
+
+TEST_P(FloatConformance, NeverReadsWhatAScalarTooSmallForTheAccumulatorScales) {
+  GemmProblem problem = MakeProblem(types(), kNN, 33, 65, 40, {.alpha = 0, .beta = 2});
+  if (types().ab == DType::kF64) GTEST_SKIP() << "holds it";
+  GemmData data(problem, TestSeed());
+  problem.alpha = 1e-50;
+  ASSERT_TRUE(Run(problem, data.operands()).status.ok());
+  Check(data);  // the same as alpha = 0, A and B null
+  problem = MakeProblem(types(), kNN, 33, 65, 40, {.beta = 0});
+  GemmData product(problem, TestSeed());
+  problem.beta = 1e-50;
+  ASSERT_TRUE(Run(problem, product.operands()).status.ok());
+  const Mismatch mismatch = CompareWithReference(product.problem(), product.operands());
+  EXPECT_TRUE(mismatch.ok) << mismatch.ToString();
+}
+
+// Without a product, so that the accumulator holds the bias itself and has no error to hide behind.
+TEST_P(FloatConformance, ActivationsKeepTheirTails) {
+  if (types().d != DType::kF32 && types().d != DType::kF64) GTEST_SKIP() << "too few exponents";
+  const std::array<double, 8> tail = {-3, -5, -7, -9, -12, -30, -85, -89};
+  for (const Activation act : {Activation::kGelu, Activation::kSilu}) {
+    SCOPED_TRACE(Name(act));
+    GemmData data(MakeProblem(types(), kNN, 3, 8, 0, {.bias = BiasAxis::kPerColumn, .act = act}),
+                  TestSeed());
+    data.SetBias([&](int64_t, int64_t, int64_t j) { return tail[static_cast<size_t>(j)]; });
+    ASSERT_TRUE(Run(data).status.ok());
+    const std::vector<double> expected = ReferenceGemm(data.problem(), data.operands());
+    for (size_t i = 0; i < expected.size(); ++i) {
+      const double got = data.ResultAt(static_cast<int64_t>(i));
+      // Where a float ends, its subnormals are what is left of the relative error.
+      EXPECT_NEAR(got, expected[i], std::fabs(expected[i]) * 1e-4 + 1e-43) << tail[i % 8];
+    }
+  }
 }
 
 TEST_P(FloatConformance, NeverReadsAAndBWhileAlphaIsZero) {

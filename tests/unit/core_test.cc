@@ -271,6 +271,25 @@ TEST(ReferenceTest, ActivatesAsDefined) {
   EXPECT_EQ(activated(Activation::kGelu, -1e6), 0);
 }
 
+TEST(ReferenceTest, ActivationsKeepTheirTails) {
+  GemmProblem p = SmallProblem();
+  p.type_a = p.type_b = p.type_d = DType::kF64;
+  p.m = p.n = 1;
+  p.k = 0;
+  p.bias = BiasAxis::kPerRow;
+  p = WithPackedLayouts(p);
+  const auto activated = [&](Activation act, double x) {
+    p.act = act;
+    GemmData data(p, 1);
+    data.SetBias(Constant(x));
+    return ReferenceGemm(p, data.operands()).front();
+  };
+  // To more digits than doubles hold: x Phi(x) and x / (1 + exp(-x)).
+  EXPECT_NEAR(activated(Activation::kGelu, -10) / -7.6198530241604975e-23, 1, 1e-12);
+  EXPECT_NEAR(activated(Activation::kSilu, -89) / -1.9823535699982119e-37, 1, 1e-12);
+  EXPECT_NEAR(activated(Activation::kSilu, -740) / -3.0997e-319, 1, 1e-2);
+}
+
 class CompareTest : public ::testing::Test {
  protected:
   // One f16 element whose reference is `expected`, to be compared with `got`.

@@ -129,11 +129,11 @@ TEST(GemmTypesTest, RefusesWhatOverflows64Bits) {
   ExpectRefused(WithPackedLayouts(p), "problem.m", "2^63-1");
   p = Valid();
   p.a.ld = kMax / 2;
-  ExpectRefused(p, "a", "exceeds the limit");
+  ExpectRefused(p, "a.ld", "exceeds the limit");
   p = Valid();
   p.batch = 3;
   p.b.batch_stride = kMax / 2;
-  ExpectRefused(p, "b", "exceeds the limit");
+  ExpectRefused(p, "b.batch_stride", "exceeds the limit");
 }
 
 TEST(GemmTypesTest, RefusesBadLayouts) {
@@ -161,6 +161,39 @@ TEST(GemmTypesTest, RefusesScalarsThatAreNotFiniteInTheAccumulator) {
   GemmProblem p = Valid(DType::kF64);
   p.alpha = 1e39;
   EXPECT_TRUE(ValidateProblem(p).ok());
+}
+
+TEST(GemmTypesTest, ScalarsBelowTheAccumulatorsRangeAreZero) {
+  for (const double tiny : {1e-50, -1e-50, 0x1p-150}) {
+    GemmProblem p = Valid();
+    p.alpha = p.beta = tiny;
+    EXPECT_FALSE(p.reads_ab()) << tiny;
+    EXPECT_FALSE(p.reads_c()) << tiny;
+    p.type_a = p.type_b = p.type_d = DType::kF64;
+    EXPECT_TRUE(p.reads_ab()) << tiny;
+    EXPECT_TRUE(p.reads_c()) << tiny;
+  }
+  GemmProblem p = Valid();
+  p.alpha = p.beta = 0x1.000001p-150;  // rounds to fp32's smallest
+  EXPECT_NE(static_cast<float>(p.beta), 0.0F);
+  EXPECT_TRUE(p.reads_ab());
+  EXPECT_TRUE(p.reads_c());
+}
+
+TEST(GemmTypesTest, RefusalsGiveFieldAndValueInOneWord) {
+  GemmProblem p = Valid(DType::kI8);
+  p.k = kMaxInt8K + 1;
+  ExpectRefused(WithPackedLayouts(p), "problem.k", "problem.k=131072 exceeds");
+  p = Valid(DType::kI8);
+  p.alpha = 2;
+  ExpectRefused(p, "problem.alpha", "problem.alpha=2; i8");
+  p = Valid();
+  p.alpha = 1e300;
+  ExpectRefused(p, "problem.alpha", "problem.alpha=1e+300 is beyond");
+  p = Valid();
+  p.batch = 2;
+  p.a.batch_stride = std::numeric_limits<int64_t>::max();
+  ExpectRefused(p, "a.batch_stride", "a.batch_stride=9223372036854775807 over problem.batch=2");
 }
 
 TEST(GemmTypesTest, RefusesTypesThatDoNotGoTogether) {

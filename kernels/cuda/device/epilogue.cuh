@@ -75,11 +75,14 @@ __device__ __forceinline__ void Activate(Activation act, float (&x)[kCount]) {
       break;
     case Activation::kGelu:
 #pragma unroll
-      for (int i = 0; i < kCount; ++i) x[i] = 0.5F * x[i] * (1.0F + erff(x[i] * 0.70710678F));
+      for (int i = 0; i < kCount; ++i) x[i] = 0.5F * x[i] * erfcf(x[i] * -0.70710678F);
       break;
     case Activation::kSilu:
 #pragma unroll
-      for (int i = 0; i < kCount; ++i) x[i] = x[i] / (1.0F + __expf(-x[i]));
+      for (int i = 0; i < kCount; ++i) {  // as x / (1 + exp(-x)), which overflows
+        const float e = expf(-fabsf(x[i]));
+        x[i] *= (x[i] < 0.0F ? e : 1.0F) / (1.0F + e);
+      }
       break;
   }
 }
