@@ -367,6 +367,46 @@ StatusOr<ClientStatistics> GemmClient::Statistics(const CallOptions& options) {
 
 namespace {
 
+// A stream's deadline would end the stream itself; this cancels it only while it has said nothing.
+class FirstAnswer {
+ public:
+  explicit FirstAnswer(grpc::ClientContext* context) : context_(context) {}
+  ~FirstAnswer() { Came(); }
+  FirstAnswer(const FirstAnswer&) = delete;
+  FirstAnswer& operator=(const FirstAnswer&) = delete;
+
+  void MustComeWithin(Milliseconds timeout) {
+    waiter_ = std::thread([this, deadline = SteadyClock::now() + timeout] {
+      MutexLock lock(mu_);
+      while (!came_ && came_cv_.WaitUntil(mu_, deadline)) {
+      }
+      if (came_) return;
+      late_ = true;
+      context_->TryCancel();
+    });
+  }
+  void Came() {
+    {
+      MutexLock lock(mu_);
+      came_ = true;
+    }
+    came_cv_.NotifyAll();
+    if (waiter_.joinable()) waiter_.join();
+  }
+  bool late() const {
+    MutexLock lock(mu_);
+    return late_;
+  }
+
+ private:
+  grpc::ClientContext* const context_;
+  mutable Mutex mu_;
+  CondVar came_cv_;
+  bool came_ GUARDED_BY(mu_) = false;
+  bool late_ GUARDED_BY(mu_) = false;
+  std::thread waiter_;
+};
+
 Serving FromProto(grpc::health::v1::HealthCheckResponse::ServingStatus status) {
   using Response = grpc::health::v1::HealthCheckResponse;
   switch (status) {
@@ -393,17 +433,17 @@ Status GemmClient::WatchHealth(const std::string& service,
                                const std::function<bool(Serving)>& on_status,
                                const CallOptions& options) {
   grpc::ClientContext context;
-  Deadline deadline{Milliseconds(0)};
+  FirstAnswer first(&context);
   if (options.timeout != Milliseconds(0)) {
     RETURN_IF_ERROR(CheckTimeout(options.timeout));
-    deadline = Deadline(options.timeout);
-    deadline.ApplyTo(&context);
+    first.MustComeWithin(options.timeout);
   }
   grpc::health::v1::HealthCheckRequest request;
   request.set_service(service);
   const auto reader = impl_->health->Watch(&context, request);
   grpc::health::v1::HealthCheckResponse response;
   while (reader->Read(&response)) {
+    first.Came();
     if (on_status(FromProto(response.status()))) continue;
     context.TryCancel();
     while (reader->Read(&response)) {
@@ -411,7 +451,11 @@ Status GemmClient::WatchHealth(const std::string& service,
     (void)reader->Finish();
     return OkStatus();
   }
-  return FromCall(reader->Finish(), deadline);
+  const grpc::Status ended = reader->Finish();
+  if (first.late()) {
+    return DeadlineExceeded("no answer within " + std::to_string(options.timeout.count()) + " ms");
+  }
+  return wire::FromGrpc(ended);
 }
 
 }  // namespace gemmd

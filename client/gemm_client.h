@@ -158,7 +158,7 @@ class GemmClient {
   StatusOr<ClientStatistics> Statistics(const CallOptions& options = {});
   StatusOr<Serving> Health(const std::string& service, const CallOptions& options = {});
   // Calls `on_status` with the present status and each later one, until it returns false (then OK),
-  // the server ends the stream, or options.timeout has passed (0: none).
+  // the server ends the stream, or there is no first status within options.timeout (0: no limit).
   Status WatchHealth(const std::string& service, const std::function<bool(Serving)>& on_status,
                      const CallOptions& options = {});
 

@@ -2,7 +2,12 @@
 #include "client/gemmctl.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <system_error>
+
+#include <fcntl.h>
+#include <unistd.h>
 
 #ifndef GEMMD_VERSION
 #error "GEMMD_VERSION comes from the build"
@@ -13,6 +18,34 @@ namespace {
 
 Milliseconds FromSeconds(double seconds) {
   return std::chrono::ceil<Milliseconds>(std::chrono::duration<double>(seconds));
+}
+
+// A standard stream that the caller closed: its number would go to the next file or connection, and
+// what is printed with it. Opened the wrong way round, so that its use still fails.
+void OccupyStandardStreams() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(fd, F_GETFD) >= 0 || errno != EBADF) continue;
+    (void)open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);  // the lowest free: fd
+  }
+}
+
+CLI::Validator SecondsInRange() {
+  const auto check = [](const std::string& text) {
+    double value = 0;
+    const char* const end = text.data() + text.size();
+    const auto [at, error] = std::from_chars(text.data(), end, value);
+    if (error == std::errc() && at == end && value >= 0.001 && value <= 1e6) return std::string();
+    return text + " is not a number of seconds from 0.001 to 1000000";
+  };
+  return {check, "SECONDS"};
+}
+
+// What a command line that cannot be parsed did wrong.
+std::string Complaint(const CLI::App& app, const CLI::ParseError& error) {
+  const std::vector<std::string> words = app.remaining();
+  const bool no_verb = app.get_subcommands().empty() && !words.empty();
+  const std::string what = no_verb ? "unknown verb \"" + words.front() + "\"" : error.what();
+  return what + " (gemmctl --help lists the verbs)";
 }
 
 }  // namespace
@@ -39,6 +72,15 @@ int Context::Fail(const Status& status) const {
   return Fail(bad_input ? kExitBadInput : kExitRpc, status);
 }
 
+int Context::AfterOutput(int exit_code) const {
+  const bool failed = std::ferror(stdout) != 0;
+  errno = 0;
+  if (std::fflush(stdout) == 0 && !failed) return exit_code;
+  const std::string why = errno != 0 ? ": " + std::generic_category().message(errno) : "";
+  std::fprintf(stderr, "gemmctl: cannot write stdout%s\n", why.c_str());
+  return exit_code == kExitOk ? kExitBadInput : exit_code;
+}
+
 std::unique_ptr<GemmClient> Context::Connect(int* exit_code) const {
   StatusOr<std::unique_ptr<GemmClient>> client = GemmClient::Create({.target = server});
   if (!client.ok()) {
@@ -57,6 +99,7 @@ std::unique_ptr<GemmClient> Context::Connect(int* exit_code) const {
 
 int main(int argc, char** argv) {
   using namespace gemmd;
+  ctl::OccupyStandardStreams();
   ctl::Context context;
   CLI::App app("Multiplies matrices on a gemmd server.", "gemmctl");
   app.set_version_flag("--version", "gemmctl " GEMMD_VERSION);
@@ -65,7 +108,7 @@ int main(int argc, char** argv) {
   app.add_option("--server", context.server, "HOST:PORT, [IPv6]:PORT or unix:PATH of the server")
       ->envname("GEMMD_SERVER")
       ->capture_default_str();
-  const CLI::Range seconds(0.001, 1e6, "seconds");
+  const CLI::Validator seconds = ctl::SecondsInRange();
   app.add_option("--timeout", context.timeout_seconds, "Seconds for a call, retries included")
       ->check(seconds)
       ->capture_default_str();
@@ -81,13 +124,14 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    if (error.get_exit_code() == 0) {  // --help, --version
+      return context.AfterOutput(app.exit(error));
+    }
     // Parsing stopped before its flags were set.
     context.json = std::any_of(argv, argv + argc,
                                [](const char* word) { return std::string_view(word) == "--json"; });
-    return context.Fail(ctl::kExitBadInput,
-                        InvalidArgument("command line", std::string(error.what()) +
-                                                            " (gemmctl --help lists the verbs)"));
+    return context.AfterOutput(context.Fail(
+        ctl::kExitBadInput, InvalidArgument("command line", ctl::Complaint(app, error))));
   }
-  return context.run();
+  return context.AfterOutput(context.run());
 }

@@ -1,7 +1,9 @@
 // What the verbs of gemmctl share. One process, one thread.
 #pragma once
 
+#include <charconv>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 
@@ -33,6 +35,8 @@ struct Context {
   std::unique_ptr<GemmClient> Connect(int* exit_code) const;
   // Prints the error, and as JSON where asked; returns `exit_code`.
   int Fail(int exit_code, const Status& status) const;
+  // `exit_code`, or kExitBadInput when not all of stdout could be written.
+  int AfterOutput(int exit_code) const;
   // The exit code by the status: bad input, or a failed call.
   int Fail(const Status& status) const;
 };
@@ -44,6 +48,19 @@ void AddServerVerbs(CLI::App* app, Context* context);  // info, kernels, plan, s
 void AddHealth(CLI::App* app, Context* context);
 
 // Options that the verbs word alike.
+// An integer of type T in [low, high]; a refusal repeats what was typed.
+template <typename T>
+CLI::Validator Integer(T low = std::numeric_limits<T>::min(),
+                       T high = std::numeric_limits<T>::max()) {
+  const auto check = [low, high](const std::string& text) {
+    T value{};
+    const char* const end = text.data() + text.size();
+    const auto [at, error] = std::from_chars(text.data(), end, value);
+    if (error == std::errc() && at == end && low <= value && value <= high) return std::string();
+    return text + " is not an integer from " + std::to_string(low) + " to " + std::to_string(high);
+  };
+  return {check, "INT"};
+}
 CLI::Option* AddDType(CLI::App* verb, const std::string& flag, std::string* name,
                       const std::string& help);
 std::optional<DType> ParseDType(const std::string& name);  // nullopt for ""

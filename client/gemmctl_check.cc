@@ -152,13 +152,15 @@ void AddCheck(CLI::App* app, Context* context) {
   CLI::App* verb = app->add_subcommand(
       "check", "Random products, verified here; a mismatch prints the command that repeats it");
   verb->add_option("--count", options->count, "Products")
-      ->check(CLI::Range(uint64_t{1}, uint64_t{1000000000}))
+      ->check(Integer<uint64_t>(1, 1'000'000'000))
       ->capture_default_str();
-  verb->add_option("--seed", options->seed, "Same seed, same products [random]");
+  verb->add_option("--seed", options->seed, "Same seed, same products [random]")
+      ->check(Integer<uint64_t>());
   verb->add_option("--first", options->first, "Start with this product of the seed")
+      ->check(Integer<uint64_t>())
       ->capture_default_str();
   verb->add_option("--max-extent", options->max_extent, "Largest m, n and k")
-      ->check(CLI::Range(int64_t{1}, int64_t{16384}))
+      ->check(Integer<int64_t>(1, 16384))
       ->capture_default_str();
   verb->callback([=] { context->run = [=] { return RunCheck(*context, *options); }; });
 }

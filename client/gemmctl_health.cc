@@ -26,10 +26,9 @@ int RunHealth(const Context& context, const HealthOptions& options) {
   if (client == nullptr) return exit_code;
   CallOptions call = context.Call();
   if (options.watch) {
-    call.timeout = Milliseconds(0);
     const auto show = [&](Serving serving) {
       Print(context, options, serving);
-      return true;
+      return std::ferror(stdout) == 0;  // nobody reads it any more
     };
     const Status ended = client->WatchHealth(options.service, show, call);
     return ended.ok() ? kExitOk : context.Fail(kExitRpc, ended);
@@ -50,7 +49,9 @@ void AddHealth(CLI::App* app, Context* context) {
       "call failed, 4 not serving");
   verb->add_option("--service", options->service,
                    "A service's name, as gemmd.v1.GemmService; empty: the server as a whole");
-  verb->add_flag("--watch", options->watch, "Print each status until the server ends");
+  verb->add_flag(
+      "--watch", options->watch,
+      "Print each status until the server ends; --timeout bounds the wait for the first");
   verb->callback([=] { context->run = [=] { return RunHealth(*context, *options); }; });
 }
 

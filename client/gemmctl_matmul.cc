@@ -79,8 +79,8 @@ Status LoadC(const MatmulOptions& options, Product* product) {
   p.c = {.rows = p.m, .cols = p.n, .ld = p.n, .batch_stride = p.m * p.n};
   p.beta = options.beta.value_or(options.c.empty() ? 0 : 1);
   if (options.c.empty()) {
-    if (p.beta == 0) return OkStatus();
-    return InvalidArgument("c", "beta=" + std::to_string(p.beta) + " needs a --c");
+    if (!p.reads_c()) return OkStatus();
+    return InvalidArgument("c", "beta=" + Json(p.beta).text() + " needs a --c");
   }
   ASSIGN_OR_RETURN(product->c, ReadNpy(options.c, NpyRank::kMatrix, p.type_d));
   RETURN_IF_ERROR(MakeRowMajor(&product->c));
@@ -252,8 +252,9 @@ void AddMatmul(CLI::App* app, Context* context) {
   verb->add_flag("--deterministic", options->deterministic,
                  "Only plans whose result never depends on timing");
   verb->add_option("--kernel", options->kernel, "Ask for this kernel (see gemmctl kernels)");
-  verb->add_option("--stages", options->stages, "Ask for this many stages");
-  verb->add_option("--split-k", options->split_k, "Ask for this many parts of K");
+  verb->add_option("--stages", options->stages, "Ask for this many stages")->check(Integer<int>());
+  verb->add_option("--split-k", options->split_k, "Ask for this many parts of K")
+      ->check(Integer<int>());
   verb->add_option("--request-id", options->request_id, "Name of the request in the server's log");
   verb->callback([=] { context->run = [=] { return RunMatmul(*context, *options); }; });
 }

@@ -239,17 +239,20 @@ int RunStats(const Context& context) {
 void AddPlan(CLI::App* app, Context* context) {
   auto options = std::make_shared<PlanArguments>();
   CLI::App* verb = app->add_subcommand("plan", "The plan a product would get, and its candidates");
-  verb->add_option("M", options->m, "Rows of D")->required();
-  verb->add_option("N", options->n, "Columns of D")->required();
-  verb->add_option("K", options->k, "Length of the sum")->required();
-  verb->add_option("--batch", options->batch, "Products")->capture_default_str();
+  verb->add_option("M", options->m, "Rows of D")->required()->check(Integer<int64_t>());
+  verb->add_option("N", options->n, "Columns of D")->required()->check(Integer<int64_t>());
+  verb->add_option("K", options->k, "Length of the sum")->required()->check(Integer<int64_t>());
+  verb->add_option("--batch", options->batch, "Products")
+      ->check(Integer<int64_t>())
+      ->capture_default_str();
   AddDType(verb, "--dtype", &options->dtype, "Type of A and B")->capture_default_str();
   AddDType(verb, "--out-dtype", &options->out_dtype, "Type of D; by default what goes with A");
   verb->add_flag("--trans-a", options->trans_a, "A is stored as K rows of M");
   verb->add_flag("--trans-b", options->trans_b, "B is stored as N rows of K");
   verb->add_option("--kernel", options->kernel, "Ask for this kernel");
-  verb->add_option("--stages", options->stages, "Ask for this many stages");
-  verb->add_option("--split-k", options->split_k, "Ask for this many parts of K");
+  verb->add_option("--stages", options->stages, "Ask for this many stages")->check(Integer<int>());
+  verb->add_option("--split-k", options->split_k, "Ask for this many parts of K")
+      ->check(Integer<int>());
   verb->callback([=] { context->run = [=] { return RunPlan(*context, *options); }; });
 }
 

@@ -93,9 +93,20 @@ class DictParser {
   Status Descr(std::string* out) {
     SkipSpace();
     if (at_ < text_.size() && (text_[at_] == '[' || text_[at_] == '(')) {
-      return Bad("structured element type " + Printable(text_.substr(at_)) + " is not a matrix's");
+      return Bad("structured element type " + Printable(Bracketed()) + " is not a matrix's");
     }
     return String(out);
+  }
+
+  // From a bracket here to the one that closes it.
+  std::string_view Bracketed() const {
+    int depth = 0;
+    for (size_t end = at_; end < text_.size(); ++end) {
+      if (text_[end] == '[' || text_[end] == '(') ++depth;
+      if (text_[end] == ']' || text_[end] == ')') --depth;
+      if (depth == 0) return text_.substr(at_, end + 1 - at_);
+    }
+    return text_.substr(at_);
   }
 
   Status Bool(bool* out) {

@@ -61,7 +61,8 @@ StatusOr<NpyArray> ReadNpy(const std::string& path, NpyRank rank, std::optional<
 // Column major to row major, in new memory. No-op for row major.
 Status MakeRowMajor(NpyArray* array);
 
-// Writes a row-major array; a reader sees the old file or the whole new one. bf16 as V2.
+// Writes a row-major array; a reader sees the old file or the whole new one, which keeps the old
+// one's mode. bf16 as V2.
 Status WriteNpy(const std::string& path, const NpyArray& array);
 
 }  // namespace gemmd

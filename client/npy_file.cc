@@ -53,7 +53,7 @@ Status ReadExactly(int fd, const std::string& path, int64_t offset, int64_t byte
     const ssize_t got = pread(fd, out, static_cast<size_t>(bytes), offset);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return SystemError(path, "read");
-    if (got == 0) return InvalidArgument("npy", path + ": became shorter while it was read");
+    if (got == 0) return InvalidArgument("npy", path + " became shorter while it was read");
     out += got;
     offset += got;
     bytes -= got;
@@ -233,7 +233,7 @@ StatusOr<NpyArray> ReadNpy(const std::string& path, NpyRank rank, std::optional<
   const File file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat info = {};
   if (file.fd() < 0 || fstat(file.fd(), &info) != 0) return SystemError(path, "open");
-  if (!S_ISREG(info.st_mode)) return InvalidArgument("npy", path + ": is not a regular file");
+  if (!S_ISREG(info.st_mode)) return InvalidArgument("npy", path + " is not a regular file");
   StatusOr<NpyArray> array = ReadOpen(file.fd(), path, info.st_size, rank, wanted);
   if (array.ok() || array.status().message().find(path) != std::string::npos) return array;
   return AboutFile(path, array.status());
@@ -259,10 +259,12 @@ Status WriteNpy(const std::string& path, const NpyArray& array) {
   std::error_code error;
   const std::filesystem::file_status present = std::filesystem::status(path, error);
   std::string target = path;
+  std::optional<mode_t> mode;  // of the file that is replaced
   if (std::filesystem::exists(present)) {
     if (!std::filesystem::is_regular_file(present)) {
-      return InvalidArgument("npy", path + ": exists and is not a regular file");
+      return InvalidArgument("npy", path + " exists and is not a regular file");
     }
+    mode = static_cast<mode_t>(present.permissions());
     target = std::filesystem::canonical(path, error).string();  // a link stays a link
     if (error) return {StatusCode::kUnknown, "cannot resolve " + path + ": " + error.message()};
   }
@@ -273,7 +275,10 @@ Status WriteNpy(const std::string& path, const NpyArray& array) {
         open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666));
     if (file.fd() < 0) return SystemError(path, "write");
     const std::string header = Header(array);
-    status = WriteAll(file.fd(), path, header.data(), static_cast<int64_t>(header.size()));
+    if (mode && fchmod(file.fd(), *mode) != 0) status = SystemError(path, "keep the mode of");
+    if (status.ok()) {
+      status = WriteAll(file.fd(), path, header.data(), static_cast<int64_t>(header.size()));
+    }
     if (status.ok()) status = WriteAll(file.fd(), path, array.data.get(), array.bytes);
   }
   if (status.ok() && rename(temporary.c_str(), target.c_str()) != 0) {
