@@ -53,7 +53,7 @@ constexpr int CallMethodOf(std::string_view path) {
 // What a product was doing when its caller gave it up.
 enum class CancelPhase : uint8_t {
   kQueue,  // waited, and never ran
-  kRun,    // was on a lane, which finished it for nobody
+  kRun,    // was on a lane, which stopped or finished it for nobody
   kReply,  // had ended; the reply was not out
 };
 inline constexpr CancelPhase kCancelPhases[] = {CancelPhase::kQueue, CancelPhase::kRun,

@@ -331,6 +331,23 @@ StatusOr<DecodedGemm> DecodeGemm(const v1::GemmRequest& request, int64_t max_res
   return out;
 }
 
+// ExplainPlanRequest has names of its own for some of what Gemm's operands say.
+Status InTermsOfExplain(const Status& status) {
+  struct Rename {
+    std::string_view from, to;
+  };
+  constexpr Rename kLds[] = {{"a.ld", "lda"}, {"b.ld", "ldb"}, {"c.ld", "ldc"}};
+  for (const Rename& ld : kLds) {
+    if (status.field() != ld.from) continue;
+    std::string message = status.message();
+    if (message.starts_with(ld.from)) message.replace(0, ld.from.size(), ld.to);
+    return Status(status.code(), std::move(message)).WithField(std::string(ld.to));
+  }
+  if (!status.field().ends_with(".batch_stride")) return status;
+  // Strides are packed: the batch is at fault.
+  return Status(status.code(), status.message()).WithField("problem.batch");
+}
+
 StatusOr<DecodedExplain> DecodeExplain(const v1::ExplainPlanRequest& request) {
   DecodedExplain out;
   RETURN_IF_ERROR(CheckNoUnknownFields(request, "request"));
@@ -344,7 +361,7 @@ StatusOr<DecodedExplain> DecodeExplain(const v1::ExplainPlanRequest& request) {
     if (ld < 0) return InvalidArgument(name, std::string(name) + "=" + Str(ld) + " is below 0");
   }
   SetLayouts({.ld = request.lda()}, {.ld = request.ldb()}, {.ld = request.ldc()}, &out.problem);
-  RETURN_IF_ERROR(ValidateProblem(out.problem));
+  RETURN_IF_ERROR(InTermsOfExplain(ValidateProblem(out.problem)));
   ASSIGN_OR_RETURN(out.constraints, DecodePlanOptions(request.plan()));
   if (request.max_candidates() < 0) {
     return InvalidArgument("max_candidates",

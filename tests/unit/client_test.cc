@@ -1,6 +1,7 @@
 #include <atomic>
 #include <cstring>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <grpcpp/grpcpp.h>
@@ -101,8 +102,10 @@ class FakeHealth : public grpc::health::v1::Health::Service {
     response->set_status(Response::NOT_SERVING);
     return grpc::Status::OK;
   }
-  grpc::Status Watch(grpc::ServerContext*, const grpc::health::v1::HealthCheckRequest*,
+  grpc::Status Watch(grpc::ServerContext* context,
+                     const grpc::health::v1::HealthCheckRequest* request,
                      grpc::ServerWriter<Response>* writer) override {
+    while (request->service() == "silent" && !context->IsCancelled()) std::this_thread::yield();
     for (const auto status : {Response::SERVING, Response::NOT_SERVING, Response::SERVING}) {
       Response response;
       response.set_status(status);
@@ -371,6 +374,15 @@ TEST_F(GemmClientTest, HealthIsWatchedUntilTheCallerHasSeenEnough) {
   };
   EXPECT_TRUE(client_->WatchHealth("", two).ok());
   EXPECT_EQ(seen, (std::vector<Serving>{Serving::kServing, Serving::kNotServing}));
+}
+
+TEST_F(GemmClientTest, AWatchThatHearsNothingEndsWithItsTimeout) {
+  const auto any = [](Serving) { return true; };
+  CallOptions options;
+  options.timeout = Milliseconds(50);
+  const Status status = client_->WatchHealth("silent", any, options);
+  EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded) << status.ToString();
+  EXPECT_NE(status.message().find("no answer within 50 ms"), std::string::npos);
 }
 
 TEST_F(GemmClientTest, ConnectsToAServer) {

@@ -302,7 +302,7 @@ INSTANTIATE_TEST_SUITE_P(
                    "-5", "row length 5"},
         BadRequest{"ld overflows",
                    [](auto* r) { r->mutable_a()->set_ld(std::numeric_limits<int64_t>::max()); },
-                   kInvalid, "a", "9223372036854775807", "2^63-1"},
+                   kInvalid, "a.ld", "9223372036854775807", "2^63-1"},
         BadRequest{"ld of c too short", [](auto* r) { r->mutable_c()->set_ld(4); }, kInvalid,
                    "c.ld", "4", "row length 5"},
         BadRequest{"stride negative", [](auto* r) { r->mutable_a()->set_batch_stride(-12); },
@@ -312,7 +312,7 @@ INSTANTIATE_TEST_SUITE_P(
                      r->mutable_problem()->set_batch(3);
                      r->mutable_b()->set_batch_stride(int64_t{1} << 62);
                    },
-                   kInvalid, "b", "3 x 4", "2^63-1"},
+                   kInvalid, "b.batch_stride", "4611686018427387904", "2^63-1"},
         BadRequest{"batch not in the bytes", With(&v1::Problem::set_batch, 2), kInvalid, "a", "48",
                    "expected 96 = ((3-1)*4 + 4 + (2-1)*12)*4"},
         BadRequest{"bias off by one element",
@@ -432,6 +432,39 @@ TEST(CodecTest, ExecutionCarriesPlanAndPhases) {
   out = EncodeExecution("id", problem, result);
   EXPECT_EQ(out.stalls().wait_full(), 5U);
   EXPECT_EQ(out.stalls().k_tiles(), 6U);
+}
+
+TEST(DecodeExplainTest, RefusalsNameItsOwnFields) {
+  v1::ExplainPlanRequest request;
+  request.mutable_problem()->set_m(3);
+  request.mutable_problem()->set_n(5);
+  request.mutable_problem()->set_k(4);
+  request.mutable_problem()->set_type_a(v1::DATA_TYPE_F32);
+  ASSERT_TRUE(DecodeExplain(request).ok());
+  const auto field = [](const v1::ExplainPlanRequest& refused) {
+    const Status status = DecodeExplain(refused).status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    if (status.field().starts_with("ld")) {
+      EXPECT_TRUE(status.message().starts_with(status.field() + "=")) << status.ToString();
+    }
+    return status.field();
+  };
+  v1::ExplainPlanRequest bad = request;
+  bad.set_lda(3);
+  EXPECT_EQ(field(bad), "lda");
+  bad = request;
+  bad.set_ldb(4);
+  EXPECT_EQ(field(bad), "ldb");
+  bad = request;
+  bad.set_ldc(4);
+  EXPECT_EQ(field(bad), "ldc");
+  bad = request;
+  bad.set_ldb(std::numeric_limits<int64_t>::max());
+  EXPECT_EQ(field(bad), "ldb");
+  bad = request;
+  bad.set_lda(int64_t{1} << 58);
+  bad.mutable_problem()->set_batch(1 << 20);
+  EXPECT_EQ(field(bad), "problem.batch");
 }
 
 TEST(GrpcStatusTest, FieldAndRetryGoIntoTheDetails) {

@@ -233,6 +233,24 @@ TEST_F(NpyTest, WhatIsWrittenReadsBack) {
   }
 }
 
+TEST_F(NpyTest, AResultKeepsTheModeOfTheFileThatItReplaces) {
+  const NpyArray array = Make(DType::kF32, 1, 2, 3, false);
+  ASSERT_TRUE(WriteNpy(Path("kept.npy"), array).ok());
+  for (const mode_t mode : {0600, 0640, 0444}) {
+    ASSERT_EQ(chmod(Path("kept.npy").c_str(), mode), 0);
+    ASSERT_TRUE(WriteNpy(Path("kept.npy"), array).ok());
+    struct stat info = {};
+    ASSERT_EQ(stat(Path("kept.npy").c_str(), &info), 0);
+    EXPECT_EQ(info.st_mode & 07777, mode);
+  }
+}
+
+TEST_F(NpyTest, AStructuredTypeIsNamedWithoutTheRestOfTheHeader) {
+  const Status status =
+      ParseNpyHeader(FileOf("{'descr': [('x', '<f4')], 'shape': (2, 8), }", "")).status();
+  EXPECT_NE(status.message().find("[('x', '<f4')] is not"), std::string::npos) << status.message();
+}
+
 TEST_F(NpyTest, WritingReplacesTheWholeFileOrNothingAndLeavesNoTemporary) {
   const NpyArray array = Make(DType::kF32, 1, 2, 2, false);
   Write(std::string(1000, 'x'));
