@@ -112,6 +112,41 @@ TEST_F(OverloadTest, CancelOfARunningCallHarmsNobody) {
   EXPECT_TRUE(waiting->Wait().ok());
 }
 
+// Hours of work on a CPU in a message of a few hundred KiB: one product, asked for two million
+// times.
+TEST_F(OverloadTest, WorkPastItsDeadlineLeavesTheLanesFree) {
+  config_.backend.lanes = 2;
+  StartOnCpu();
+  v1::GemmRequest hog = OnesRequest(1, 1, 50'000);
+  hog.mutable_problem()->set_batch(2'000'000);
+  hog.mutable_a()->set_batch_stride(0);
+  hog.mutable_b()->set_batch_stride(0);
+  const auto deadline = Clock::now() + std::chrono::seconds(1);
+  std::vector<std::unique_ptr<AsyncCall>> hogs;
+  for (int i = 0; i < 4; ++i) {
+    hogs.push_back(std::make_unique<AsyncCall>(stub_.get(), hog, deadline));
+  }
+  Until([&] { return server_->engine().running_requests() == 2; });
+  for (const auto& call : hogs) {
+    EXPECT_EQ(call->Wait().error_code(), StatusCode::DEADLINE_EXCEEDED);
+  }
+  Until([&] { return server_->engine().running_requests() == 0; });
+  EXPECT_LT(Clock::now() - deadline, std::chrono::seconds(10));
+  EXPECT_TRUE(Gemm(OnesRequest(2, 2, 2)).ok());
+}
+
+TEST_F(OverloadTest, ACutEndsWhatRunsWithUnavailable) {
+  StartOnManual();
+  const auto running = OccupyLane();
+  server_->StartDrain();
+  server_->CutQueue();
+  EXPECT_EQ(manual_->stops_requested(), 1);
+  manual_->CompleteNext({.status = gemmd::Cancelled("stopped"), .times = {}, .stalls = {}});
+  const grpc::Status cut = running->Wait();
+  EXPECT_EQ(cut.error_code(), StatusCode::UNAVAILABLE);
+  EXPECT_TRUE(HasRetryInfo(cut));
+}
+
 TEST_F(OverloadTest, TwoHundredCallersThatVanishLeaveNothingBehind) {
   StartOnManual({.lanes = 2});
   std::atomic<bool> stop{false};
