@@ -119,9 +119,8 @@ class GemmServiceImpl::Call final : public grpc::ServerUnaryReactor {
 
   void Complete(const GemmResult& result) {
     replying_ = true;
-    // What has a lane is never stopped, so only what waited ends like this.
-    gave_up_waiting_ = result.status.code() == StatusCode::kCancelled ||
-                       result.status.code() == StatusCode::kDeadlineExceeded;
+    gave_up_waiting_ = !on_lane_ && (result.status.code() == StatusCode::kCancelled ||
+                                     result.status.code() == StatusCode::kDeadlineExceeded);
     Log(result);
     if (result.status.ok()) {
       *response_->mutable_execution() = EncodeExecution(request_id_, problem_, result);
