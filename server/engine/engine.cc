@@ -23,6 +23,13 @@ int64_t Milliseconds(SteadyClock::duration duration) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
 }
 
+// The deadline may be any that a clock has: only one after its epoch is near enough to now for a
+// difference.
+std::string HowLate(SteadyClock::time_point deadline, SteadyClock::time_point now) {
+  if (deadline < SteadyClock::time_point()) return "deadline passed long";
+  return "deadline passed " + std::to_string(Milliseconds(now - deadline)) + " ms";
+}
+
 Status DeviceLost(const std::string& cause) {
   return Unavailable("device lost, the server must restart: " + cause)
       .WithRetryAfter(kRetryWhenAway);
@@ -168,10 +175,8 @@ std::optional<Refusal> Engine::Impl::Judge(const GemmRequest& request, uint64_t*
     return Refusal{RejectReason::kDeviceLost, DeviceLost("no new work is taken")};
   const SteadyClock::time_point now = SteadyClock::now();
   if (request.deadline <= now) {
-    return Refusal{
-        RejectReason::kDeadline,
-        DeadlineExceeded("deadline passed " + std::to_string(Milliseconds(now - request.deadline)) +
-                         " ms before the request was admitted")};
+    return Refusal{RejectReason::kDeadline, DeadlineExceeded(HowLate(request.deadline, now) +
+                                                             " before the request was admitted")};
   }
   return fleet_.CheckRunnable(request.problem, request.constraints, runnable);
 }

@@ -35,6 +35,7 @@ struct GemmRequest {
   PlanConstraints constraints;
   int64_t bytes = 0;  // operands and result; what the queue's byte limit counts
   SteadyClock::time_point received = SteadyClock::now();
+  // max(): none.
   SteadyClock::time_point deadline = SteadyClock::time_point::max();
   Nanoseconds decode{0};
 

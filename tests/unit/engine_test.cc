@@ -105,6 +105,9 @@ TEST_F(EngineTest, RefusesADeadlineAlreadyPast) {
   const Status status = Refused({.deadline = SteadyClock::now() - milliseconds(1)});
   EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
   EXPECT_THAT(observer_.rejected(), ElementsAre(RejectReason::kDeadline));
+  const Status first = Refused({.deadline = SteadyClock::time_point::min()});
+  EXPECT_EQ(first.code(), StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(first.message(), HasSubstr("deadline passed long before"));
 }
 
 TEST_F(EngineTest, AnswersAnEmptyProductWithoutALane) {
