@@ -11,13 +11,16 @@
 #include <CLI/CLI.hpp>
 
 #include "kernels/core/checked.h"
+#include "server/config_file.h"
 
 namespace gemmd {
 namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
-// The largest whole number of MiB below protobuf's 2 GiB, with the slack of a message to spare.
+// The largest whole number of MiB below protobuf's 2 GiB.
 constexpr int64_t kMaxMessageBytes = 2047 * kMiB;
+// Room for the longest reply of the calls that describe the server.
+constexpr int64_t kMinMessageBytes = 64 << 10;
 constexpr int64_t kMaxPoolBytes = int64_t{1} << 40;
 
 // Every setting as text, the way flags, file and environment give it.
@@ -35,6 +38,7 @@ struct Texts {
   std::string max_message = "64MiB";
   std::string max_queue = "1024";
   std::string max_queue_bytes = "2GiB";
+  std::string max_reply_bytes = "2GiB";
   std::string drain_timeout = "30s";
   std::string log_format = "console";
   std::string log_level = "info";
@@ -56,9 +60,11 @@ constexpr Setting kSettings[] = {
     {"device-pool", &Texts::device_pool, "SIZE", "Device memory per device"},
     {"pinned-pool", &Texts::pinned_pool, "SIZE", "Pinned host memory per device"},
     {"cpu-threads", &Texts::cpu_threads, "N", "BLAS threads of the cpu backend; 0: all cores"},
-    {"max-message", &Texts::max_message, "SIZE", "Largest request or result, at most 2047MiB"},
+    {"max-message", &Texts::max_message, "SIZE", "Largest request or reply, 64KiB to 2047MiB"},
     {"max-queue", &Texts::max_queue, "N", "Most requests that may wait"},
     {"max-queue-bytes", &Texts::max_queue_bytes, "SIZE", "Most bytes that may wait"},
+    {"max-reply-bytes", &Texts::max_reply_bytes, "SIZE",
+     "Most bytes of results that wait, run, or are not read by their caller yet"},
     {"drain-timeout", &Texts::drain_timeout, "TIME", "How long SIGTERM lets work finish"},
     {"log-format", &Texts::log_format, "console|json", "Form of the log on standard error"},
     {"log-level", &Texts::log_level, "LEVEL", "debug, info, warn or error"},
@@ -195,6 +201,10 @@ Status FillNetwork(const Texts& texts, Config* config) {
   config->metrics_enabled = texts.metrics != "off";
   if (config->metrics_enabled) {
     ASSIGN_OR_RETURN(config->metrics, ParseEndpoint("metrics", texts.metrics));
+    if (config->metrics.host.front() == '[') {
+      return Refuse("metrics", texts.metrics,
+                    "is an IPv6 address, which /metrics has not; 127.0.0.1:PORT is one it has");
+    }
     RETURN_IF_ERROR(CheckReach("metrics", config->metrics, config->allow_remote));
   }
   config->port_file = texts.port_file;
@@ -219,12 +229,14 @@ Status FillBackend(const Texts& texts, BackendOptions* backend) {
 }
 
 Status FillLimits(const Texts& texts, Config* config) {
-  ASSIGN_OR_RETURN(config->max_message_bytes,
-                   ParseBytesIn("max-message", texts.max_message, 4096, kMaxMessageBytes));
+  ASSIGN_OR_RETURN(config->max_message_bytes, ParseBytesIn("max-message", texts.max_message,
+                                                           kMinMessageBytes, kMaxMessageBytes));
   ASSIGN_OR_RETURN(const int64_t queue, ParseInt("max-queue", texts.max_queue, 1, 1'000'000));
   config->max_queued_requests = static_cast<int>(queue);
   ASSIGN_OR_RETURN(config->max_queued_bytes,
                    ParseBytesIn("max-queue-bytes", texts.max_queue_bytes, 4096, kMaxPoolBytes));
+  ASSIGN_OR_RETURN(config->max_reply_bytes, ParseBytesIn("max-reply-bytes", texts.max_reply_bytes,
+                                                         config->max_message_bytes, kMaxPoolBytes));
   ASSIGN_OR_RETURN(config->drain_timeout, ParseTime("drain-timeout", texts.drain_timeout));
   ASSIGN_OR_RETURN(config->log_format, ParseChoice<LogFormat>("log-format", texts.log_format,
                                                               {{"console", LogFormat::kConsole},
@@ -237,30 +249,98 @@ Status FillLimits(const Texts& texts, Config* config) {
   return OkStatus();
 }
 
-// The environment as flags in front of the real ones: the last of two flags wins, and any flag
-// wins over the file.
-std::vector<std::string> WithEnvironment(const std::vector<std::string>& args,
-                                         const GetEnv& getenv) {
-  std::vector<std::string> all;
-  const auto add = [&](const char* name) {
-    const char* const value = getenv(EnvName(name).c_str());
-    if (value != nullptr && *value != '\0') all.push_back(std::string("--") + name + "=" + value);
-  };
-  for (const Setting& setting : kSettings) add(setting.name);
-  add("allow-remote");
-  add("config");
-  all.insert(all.end(), args.begin(), args.end());
-  std::reverse(all.begin(), all.end());  // the order that CLI11 takes a vector in
-  return all;
+std::string* TextOf(const std::string& name, Texts* texts) {
+  if (name == "allow-remote") return &texts->allow_remote;
+  for (const Setting& setting : kSettings) {
+    if (name == setting.name) return &(texts->*setting.text);
+  }
+  return nullptr;
 }
 
-std::string Quote(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    out += c;
+Status ReadFile(const std::string& path, Texts* texts) {
+  ASSIGN_OR_RETURN(const auto settings, ReadConfigFile(path));
+  for (const auto& [name, value] : settings) {
+    std::string* const text = TextOf(name, texts);
+    if (text == nullptr) {
+      return InvalidArgument(name, "config=" + path + ": " + name + " is not a setting");
+    }
+    *text = value;
   }
-  return out + "\"";
+  return OkStatus();
+}
+
+// A variable that is empty counts as none.
+void ReadEnvironment(const GetEnv& getenv, Texts* texts) {
+  const auto read = [&](const char* name) {
+    const char* const value = getenv(EnvName(name).c_str());
+    if (value != nullptr && *value != '\0') *TextOf(name, texts) = value;
+  };
+  for (const Setting& setting : kSettings) read(setting.name);
+  read("allow-remote");
+}
+
+// A name without a value would take the flag that follows as its value.
+Status CheckValues(const std::vector<std::string>& args) {
+  Texts ignored;
+  for (size_t i = 0; i < args.size(); ++i) {
+    if (!args[i].starts_with("--")) continue;
+    const size_t equals = args[i].find('=');
+    const std::string name = args[i].substr(2, equals == std::string::npos ? equals : equals - 2);
+    if (name != "config" && TextOf(name, &ignored) == nullptr) continue;
+    if (equals != std::string::npos ? equals + 1 < args[i].size() : name == "allow-remote")
+      continue;
+    if (equals != std::string::npos || i + 1 == args.size() || args[i + 1].starts_with("--")) {
+      return InvalidArgument(
+          name, "--" + name + " has no value; --" + name + "=VALUE takes one that begins with --");
+    }
+    ++i;
+  }
+  return OkStatus();
+}
+
+struct CommandLine {
+  Texts texts;
+  std::string config;
+  bool print_config = false, show_version = false, show_help = false;
+  std::string help;
+};
+
+// The flags of `args` over `texts`; the last of two wins.
+StatusOr<CommandLine> ParseFlags(const Texts& texts, const std::vector<std::string>& args) {
+  CommandLine out;
+  out.texts = texts;
+  CLI::App app{
+      "gemmd multiplies matrices for callers over gRPC, on CUDA devices or on the CPU.\n"
+      "Sizes: 512, 64KiB, 64MiB, 2GiB. Times: 500ms, 30s, 5m.",
+      "gemmd"};
+  for (const Setting& setting : kSettings) {
+    app.add_option(std::string("--") + setting.name, out.texts.*setting.text, setting.help)
+        ->type_name(setting.type)
+        ->default_str(out.texts.*setting.text)
+        ->envname(EnvName(setting.name))
+        ->take_last();
+  }
+  app.add_flag("--allow-remote{true}", out.texts.allow_remote,
+               "Permit addresses other than loopback: there is no authentication")
+      ->envname(EnvName("allow-remote"))
+      ->take_last();
+  app.add_option("--config", out.config, "Read settings from this TOML file")
+      ->type_name("PATH")
+      ->envname(EnvName("config"))
+      ->take_last();
+  app.add_flag("--print-config", out.print_config, "Print the effective settings and exit");
+  app.add_flag("--version", out.show_version, "Print the version and exit");
+  std::vector<std::string> all = args;
+  std::reverse(all.begin(), all.end());  // the order that CLI11 takes a vector in
+  try {
+    app.parse(all);
+  } catch (const CLI::CallForHelp&) {
+    out.show_help = true;
+    out.help = app.help();
+  } catch (const CLI::Error& error) {
+    return InvalidArgument("", error.what());
+  }
+  return out;
 }
 
 std::string BytesText(int64_t bytes) {
@@ -312,63 +392,37 @@ std::string Config::ToString() const {
       {"max-message", BytesText(max_message_bytes)},
       {"max-queue", std::to_string(max_queued_requests)},
       {"max-queue-bytes", BytesText(max_queued_bytes)},
+      {"max-reply-bytes", BytesText(max_reply_bytes)},
       {"drain-timeout", std::to_string(drain_timeout.count()) + "ms"},
       {"log-format", std::string(Name(log_format))},
       {"log-level", std::string(Name(log_level))},
   };
   std::string out;
-  for (const auto& [name, value] : lines) out += std::string(name) + " = " + Quote(value) + "\n";
+  for (const auto& [name, value] : lines)
+    out += std::string(name) + " = " + QuotedForConfigFile(value) + "\n";
   return out;
 }
 
 StatusOr<Invocation> ParseInvocation(const std::vector<std::string>& args, const GetEnv& getenv,
                                      const std::string& version) {
+  RETURN_IF_ERROR(CheckValues(args));
   Texts texts;
-  bool print_config = false, show_version = false;
-  CLI::App app{
-      "gemmd multiplies matrices for callers over gRPC, on CUDA devices or on the CPU.\n"
-      "Sizes: 512, 64KiB, 64MiB, 2GiB. Times: 500ms, 30s, 5m.",
-      "gemmd"};
-  for (const Setting& setting : kSettings) {
-    app.add_option(std::string("--") + setting.name, texts.*setting.text, setting.help)
-        ->type_name(setting.type)
-        ->default_str(texts.*setting.text)
-        ->envname(EnvName(setting.name))
-        ->take_last();
-  }
-  app.add_flag("--allow-remote{true}", texts.allow_remote,
-               "Permit addresses other than loopback: there is no authentication")
-      ->envname(EnvName("allow-remote"))
-      ->take_last();
-  app.set_config("--config", "", "Read settings from this TOML file")
-      ->envname(EnvName("config"))
-      ->take_last();
-  app.allow_config_extras(CLI::config_extras_mode::error);
-  app.add_flag("--print-config", print_config, "Print the effective settings and exit")
-      ->configurable(false);
-  app.add_flag("--version", show_version, "Print the version and exit")->configurable(false);
-
+  ASSIGN_OR_RETURN(CommandLine line, ParseFlags(texts, args));
   Invocation out;
-  try {
-    app.parse(WithEnvironment(args, getenv));
-  } catch (const CLI::CallForHelp&) {
+  if (line.show_help || line.show_version) {
     out.serve = false;
-    out.text = app.help();
-    return out;
-  } catch (const CLI::FileError& error) {
-    return NotFound(std::string("config: ") + error.what());
-  } catch (const CLI::Error& error) {
-    return InvalidArgument("", error.what());
-  }
-  if (show_version) {
-    out.serve = false;
-    out.text = "gemmd " + version + "\n";
+    out.text = line.show_help ? line.help : "gemmd " + version + "\n";
     return out;
   }
-  RETURN_IF_ERROR(FillNetwork(texts, &out.config));
-  RETURN_IF_ERROR(FillBackend(texts, &out.config.backend));
-  RETURN_IF_ERROR(FillLimits(texts, &out.config));
-  if (print_config) {
+  const char* const config = getenv(EnvName("config").c_str());
+  const std::string path = line.config.empty() && config != nullptr ? config : line.config;
+  if (!path.empty()) RETURN_IF_ERROR(ReadFile(path, &texts));
+  ReadEnvironment(getenv, &texts);
+  ASSIGN_OR_RETURN(line, ParseFlags(texts, args));
+  RETURN_IF_ERROR(FillNetwork(line.texts, &out.config));
+  RETURN_IF_ERROR(FillBackend(line.texts, &out.config.backend));
+  RETURN_IF_ERROR(FillLimits(line.texts, &out.config));
+  if (line.print_config) {
     out.serve = false;
     out.text = out.config.ToString();
   }

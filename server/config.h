@@ -32,9 +32,10 @@ struct Config {
 
   BackendOptions backend;
 
-  int64_t max_message_bytes = int64_t{64} << 20;  // of one request's operands, or of one result
+  int64_t max_message_bytes = int64_t{64} << 20;  // of one whole request or reply
   int max_queued_requests = 1024;
   int64_t max_queued_bytes = int64_t{2} << 30;
+  int64_t max_reply_bytes = int64_t{2} << 30;  // of results of open calls; >= max_message_bytes
   std::chrono::milliseconds drain_timeout{30'000};
 
   LogFormat log_format = LogFormat::kConsole;

@@ -1,18 +1,17 @@
 // gemmd: reads its configuration, serves until a signal or the loss of a device, and ends in order.
 //
 // Exit codes: 0 drained; 1 could not start, or was cut; 2 a device was lost.
-#include <cerrno>
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <iostream>
+#include <string>
 
-#include <fcntl.h>
-#include <poll.h>
 #include <spdlog/spdlog.h>
-#include <unistd.h>
 
 #include "server/config.h"
 #include "server/log.h"
+#include "server/process.h"
 #include "server/server.h"
 #include "server/signals.h"
 
@@ -25,47 +24,69 @@ constexpr std::chrono::milliseconds kHealthInterval{100};  // how soon a lost de
 constexpr std::chrono::milliseconds kSignalInterval{20};   // how soon a second signal cuts a drain
 // What a cut leaves for the answers to work that never ran.
 constexpr std::chrono::milliseconds kLastAnswers{500};
+// What a drain gives callers to read their replies once all products have ended.
+constexpr std::chrono::seconds kReplyGrace{5};
 
 // Ends the process without destructors, which would wait for work that may never end.
-[[noreturn]] void CutShort(Server& server, int exit_code) {
+[[noreturn]] void CutShort(Server& server, PortFile& port_file, int exit_code) {
   server.CutQueue();
   server.WaitIdle(SteadyClock::now() + kLastAnswers);
+  port_file.Remove();
   spdlog::default_logger()->flush();
   std::_Exit(exit_code);
 }
 
-void Drain(Server& server, const Config& config, const Signals& signals, spdlog::logger& log) {
+std::string Remaining(const Server& server) {
+  return fmt::format("cut {} running and {} queued products and {} replies",
+                     server.engine().running_requests(), server.engine().queued_requests(),
+                     std::max(0, server.open_calls() - server.engine().running_requests() -
+                                     server.engine().queued_requests()));
+}
+
+void Drain(Server& server, const Config& config, const Signals& signals, PortFile& port_file,
+           spdlog::logger& log) {
   server.StartDrain();
   const SteadyClock::time_point deadline = SteadyClock::now() + config.drain_timeout;
-  while (!server.WaitIdle(SteadyClock::now() + kSignalInterval)) {
-    if (signals.Wait(std::chrono::milliseconds(0)) != 0) {
-      log.error("second signal: cut {} running and {} queued requests",
-                server.engine().running_requests(), server.engine().queued_requests());
-      CutShort(server, kExitCut);
-    }
+  const auto obey_second_signal = [&] {
+    if (signals.Wait(std::chrono::milliseconds(0)) == 0) return;
+    log.error("second signal: {}", Remaining(server));
+    CutShort(server, port_file, kExitCut);
+  };
+  while (!server.WaitProducts(SteadyClock::now() + kSignalInterval)) {
+    obey_second_signal();
     if (SteadyClock::now() >= deadline) {
-      log.error("drain-timeout={}ms passed: cut {} running and {} queued requests",
-                config.drain_timeout.count(), server.engine().running_requests(),
-                server.engine().queued_requests());
-      CutShort(server, kExitCut);
+      log.error("drain-timeout={}ms passed: {}", config.drain_timeout.count(), Remaining(server));
+      CutShort(server, port_file, kExitCut);
     }
     if (!server.healthy()) return;
   }
+  const SteadyClock::time_point last_reply = std::min(deadline, SteadyClock::now() + kReplyGrace);
+  while (!server.WaitIdle(SteadyClock::now() + kSignalInterval)) {
+    obey_second_signal();
+    if (SteadyClock::now() >= last_reply) {
+      log.warn(
+          "all products have ended; cut {} replies with {} bytes of results that their callers "
+          "did not take",
+          server.open_calls(), server.reply_bytes());
+      return;
+    }
+  }
 }
 
-int Serve(Server& server, const Config& config, const Signals& signals, spdlog::logger& log) {
+int Serve(Server& server, const Config& config, const Signals& signals, PortFile& port_file,
+          spdlog::logger& log) {
   int signal = 0;
   while (signal == 0 && server.healthy()) signal = signals.Wait(kHealthInterval);
   if (signal != 0) {
     log.info("{}: draining {} running and {} queued requests, for at most {} ms",
              signal == SIGTERM ? "SIGTERM" : "SIGINT", server.engine().running_requests(),
              server.engine().queued_requests(), config.drain_timeout.count());
-    Drain(server, config, signals, log);
+    Drain(server, config, signals, port_file, log);
   }
   if (!server.healthy()) {
     log.error("a device was lost; the server ends so that it can be started anew");
     server.StartDrain();
-    CutShort(server, kExitDeviceLost);
+    CutShort(server, port_file, kExitDeviceLost);
   }
   server.Shutdown();
   log.info("drained");
@@ -97,20 +118,24 @@ int Run(int argc, char** argv) {
     log->error("cannot start: {}", status.ToString());
     return EXIT_FAILURE;
   };
+  StatusOr<PortFile> port_file = PortFile::Claim(config.port_file);
+  if (!port_file.ok()) return refuse(port_file.status());
+  log->info("at most {} open files", RaiseFileLimit());
   StatusOr<BackendSet> backends = MakeBackends(config.backend);
   if (!backends.ok()) return refuse(backends.status());
   StatusOr<std::unique_ptr<Server>> server =
       Server::Start(config, *std::move(backends), build, log);
   if (!server.ok()) return refuse(server.status());
-  if (!config.port_file.empty()) {
-    if (const Status status = WritePortFile(config.port_file, **server); !status.ok()) {
-      return refuse(status);
-    }
+  if (const Status status = port_file->Write(Addresses(**server)); !status.ok()) {
+    return refuse(status);
   }
-  return Serve(**server, config, signals, *log);
+  return Serve(**server, config, signals, *port_file, *log);
 }
 
 }  // namespace
 }  // namespace gemmd
 
-int main(int argc, char** argv) { return gemmd::Run(argc, argv); }
+int main(int argc, char** argv) {
+  gemmd::OpenStandardStreams();
+  return gemmd::Run(argc, argv);
+}

@@ -1,9 +1,5 @@
 #include "server/server.h"
 
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
-#include <fstream>
 #include <utility>
 #include <vector>
 
@@ -11,6 +7,7 @@
 #include <spdlog/spdlog.h>
 
 #include "server/engine/observer.h"
+#include "server/engine/reply_budget.h"
 #include "server/engine/totals.h"
 #include "server/metrics/call_metrics.h"
 #include "server/metrics/metrics_server.h"
@@ -57,6 +54,8 @@ RpcOptions MakeRpcOptions(const Config& config, const BuildFacts& build,
 // In the order in which they are made; destroyed the other way round, so that calls end before the
 // engine that they use, and that before the devices.
 struct Server::Parts {
+  explicit Parts(int64_t max_reply_bytes) : replies(max_reply_bytes) {}
+
   std::shared_ptr<spdlog::logger> log;
   BackendSet backends;
   std::shared_ptr<prometheus::Registry> registry = std::make_shared<prometheus::Registry>();
@@ -64,6 +63,7 @@ struct Server::Parts {
   CallMetrics calls{*registry};
   TotalsObserver totals;
   ObserverList observers{{&prometheus, &totals}};
+  ReplyBudget replies;
   std::unique_ptr<Engine> engine;
   std::unique_ptr<MetricsServer> metrics;  // null: off
   std::unique_ptr<RpcServer> rpc;
@@ -75,7 +75,7 @@ Server::~Server() = default;
 StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, BackendSet backends,
                                                 const BuildFacts& build,
                                                 std::shared_ptr<spdlog::logger> log) {
-  auto parts = std::make_unique<Parts>();
+  auto parts = std::make_unique<Parts>(config.max_reply_bytes);
   parts->log = std::move(log);
   parts->backends = std::move(backends);
   LogBackends(parts->backends, *parts->log);
@@ -92,15 +92,16 @@ StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, BackendSet
     ServerFacts facts;
     facts.version = build.version;
     facts.revision = build.revision;
-    const auto pools = std::make_shared<PoolCollector>(*parts->engine, readers, facts);
+    const auto pools =
+        std::make_shared<PoolCollector>(*parts->engine, parts->replies, readers, facts);
     ASSIGN_OR_RETURN(parts->metrics,
                      MetricsServer::Start(config.metrics.ToString(), {parts->registry, pools}));
   }
   ASSIGN_OR_RETURN(
       parts->rpc,
       RpcServer::Start(MakeRpcOptions(config, build, parts->backends.reason), parts->engine.get(),
-                       {.products = &parts->observers, .calls = &parts->calls}, readers,
-                       &parts->totals, parts->log.get()));
+                       &parts->replies, {.products = &parts->observers, .calls = &parts->calls},
+                       readers, &parts->totals, parts->log.get()));
   auto server = std::unique_ptr<Server>(new Server(std::move(parts)));
   server->parts_->log->info("serving gRPC on {}, metrics on {}", server->grpc_address(),
                             config.metrics_enabled ? server->metrics_address() : "no address");
@@ -119,30 +120,25 @@ void Server::StartDrain() {
   parts_->engine->StartDrain();
 }
 
+bool Server::WaitProducts(SteadyClock::time_point deadline) {
+  return parts_->engine->WaitIdle(deadline);
+}
+
 bool Server::WaitIdle(SteadyClock::time_point deadline) {
   return parts_->engine->WaitIdle(deadline) && parts_->rpc->WaitIdle(deadline);
 }
 
+int Server::open_calls() const { return parts_->rpc->open_gemm_calls(); }
+int64_t Server::reply_bytes() const { return parts_->replies.bytes(); }
+
 void Server::CutQueue() { parts_->engine->CutQueue(); }
 
-void Server::Shutdown() { parts_->rpc->Shutdown(SteadyClock::now() + kLastWords); }
+void Server::Shutdown() { parts_->rpc->Shutdown(kLastWords); }
 
-Status WritePortFile(const std::string& path, const Server& server) {
-  const std::string unfinished = path + ".part";
-  const auto refuse = [&path](const std::string& why) {
-    return Unavailable("port-file=" + path + " cannot be written: " + why);
-  };
-  std::ofstream file(unfinished, std::ios::trunc);
-  file << "grpc " << server.grpc_address() << '\n';
-  if (!server.metrics_address().empty()) file << "metrics " << server.metrics_address() << '\n';
-  file.close();
-  if (!file) return refuse(std::strerror(errno));
-  if (std::rename(unfinished.c_str(), path.c_str()) != 0) {
-    const std::string why = std::strerror(errno);
-    std::remove(unfinished.c_str());
-    return refuse(why);
-  }
-  return OkStatus();
+std::string Addresses(const Server& server) {
+  std::string text = "grpc " + server.grpc_address() + "\n";
+  if (!server.metrics_address().empty()) text += "metrics " + server.metrics_address() + "\n";
+  return text;
 }
 
 }  // namespace gemmd

@@ -41,8 +41,12 @@ class Server {  // Thread-safe, but for Shutdown and the destructor.
 
   // Health turns NOT_SERVING first, then new calls get UNAVAILABLE; admitted work goes on.
   void StartDrain();
-  // Waits until all admitted work has been answered; false when `deadline` passed first.
+  // Waits until all admitted work has ended; false when `deadline` passed first.
+  bool WaitProducts(SteadyClock::time_point deadline);
+  // Likewise, and until each caller has its reply.
   bool WaitIdle(SteadyClock::time_point deadline);
+  int open_calls() const;       // admitted, and their reply has not left
+  int64_t reply_bytes() const;  // of results of open calls
   // Fails what still waits for a lane with UNAVAILABLE.
   void CutQueue();
   // Closes the listeners and every call that is still open. Call it idle.
@@ -57,8 +61,7 @@ class Server {  // Thread-safe, but for Shutdown and the destructor.
   const std::unique_ptr<Parts> parts_;
 };
 
-// "grpc HOST:PORT\nmetrics HOST:PORT\n" to `path`, which holds all of it or does not exist; the
-// second line only when metrics are on. UNAVAILABLE naming the path when it cannot be written.
-Status WritePortFile(const std::string& path, const Server& server);
+// "grpc HOST:PORT\nmetrics HOST:PORT\n", the second line only when metrics are on.
+std::string Addresses(const Server& server);
 
 }  // namespace gemmd

@@ -9,6 +9,7 @@ std::string_view Name(RejectReason reason) {
     case RejectReason::kQueueBytes: return "queue_bytes";
     case RejectReason::kDraining: return "draining";
     case RejectReason::kMemory: return "memory";
+    case RejectReason::kReplyBytes: return "reply_bytes";
     case RejectReason::kDeadline: return "deadline";
     case RejectReason::kUnsupported: return "unsupported";
     case RejectReason::kDeviceLost: return "device_lost";

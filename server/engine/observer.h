@@ -20,11 +20,12 @@ enum class RejectReason : uint8_t {
   kDeadline,     // already past
   kUnsupported,  // types, mode, or plan constraints that no kernel meets
   kDeviceLost,
+  kReplyBytes,  // results that callers have not taken yet fill their budget
 };
 inline constexpr RejectReason kRejectReasons[] = {
-    RejectReason::kInvalid,     RejectReason::kQueueFull, RejectReason::kQueueBytes,
-    RejectReason::kDraining,    RejectReason::kMemory,    RejectReason::kDeadline,
-    RejectReason::kUnsupported, RejectReason::kDeviceLost};
+    RejectReason::kInvalid,     RejectReason::kQueueFull,  RejectReason::kQueueBytes,
+    RejectReason::kDraining,    RejectReason::kMemory,     RejectReason::kDeadline,
+    RejectReason::kUnsupported, RejectReason::kDeviceLost, RejectReason::kReplyBytes};
 std::string_view Name(RejectReason reason);  // "queue_full", "queue_bytes", "draining", ...
 
 // Why a request was not admitted.

@@ -10,6 +10,10 @@
 namespace gemmd {
 namespace {
 
+// A connection that says nothing keeps a thread for as long as the time-out.
+constexpr const char* kThreads = "8";
+constexpr const char* kTimeoutMs = "1000";
+
 struct HostPort {
   std::string host;
   int port = 0;
@@ -21,7 +25,7 @@ std::optional<HostPort> Split(const std::string& address) {
   if (colon == std::string::npos || colon == 0) return std::nullopt;
   HostPort split{address.substr(0, colon), 0};
   if (split.host.find_first_of(", \t\r\n+") != std::string::npos) return std::nullopt;
-  if (split.host.front() != '[' && split.host.find(':') != std::string::npos) return std::nullopt;
+  if (split.host.find(':') != std::string::npos) return std::nullopt;
   const char* const end = address.data() + address.size();
   const auto [rest, error] = std::from_chars(address.data() + colon + 1, end, split.port);
   if (error != std::errc() || rest != end || split.port < 0 || split.port > 65535) {
@@ -41,7 +45,8 @@ StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(
   std::unique_ptr<prometheus::Exposer> exposer;
   int port = 0;
   try {
-    exposer = std::make_unique<prometheus::Exposer>(address);
+    exposer = std::make_unique<prometheus::Exposer>(std::vector<std::string>{
+        "listening_ports", address, "num_threads", kThreads, "request_timeout_ms", kTimeoutMs});
     const std::vector<int> ports = exposer->GetListeningPorts();
     if (!ports.empty()) port = ports.front();
     for (const auto& source : sources) exposer->RegisterCollectable(source);

@@ -17,7 +17,7 @@ namespace gemmd {
 
 class MetricsServer {
  public:
-  // `address` is HOST:PORT ("127.0.0.1:9464", "[::1]:9464"); port 0 takes a free one. Each scrape
+  // `address` is HOST:PORT ("127.0.0.1:9464"), never IPv6; port 0 takes a free one. Each scrape
   // collects from every source. INVALID_ARGUMENT when the address is no HOST:PORT; UNAVAILABLE
   // naming it when it cannot be listened on.
   static StatusOr<std::unique_ptr<MetricsServer>> Start(

@@ -43,9 +43,9 @@ void AddShare(MetricFamily& family, const Backend& backend, const char* first, c
 
 }  // namespace
 
-PoolCollector::PoolCollector(const Engine& engine, std::vector<const Backend*> backends,
-                             const ServerFacts& facts)
-    : engine_(engine), backends_(std::move(backends)) {
+PoolCollector::PoolCollector(const Engine& engine, const ReplyBudget& replies,
+                             std::vector<const Backend*> backends, const ServerFacts& facts)
+    : engine_(engine), replies_(replies), backends_(std::move(backends)) {
   MetricFamily build = GaugeFamily("gemmd_build_info", "1; what this server was built from.");
   AddValue(build, {{"version", LabelText(facts.version)}, {"revision", LabelText(facts.revision)}},
            1);
@@ -85,8 +85,14 @@ std::vector<MetricFamily> PoolCollector::Collect() const {
   families.push_back(Single("gemmd_inflight_requests",
                             "Products that have a lane and are not answered yet.",
                             engine_.running_requests()));
-  families.push_back(
-      Single("gemmd_health", "1 while every device works, else 0.", engine_.healthy() ? 1 : 0));
+  families.push_back(Single(
+      "gemmd_reply_bytes", "Bytes of results that wait, run, or are not taken by their caller yet.",
+      static_cast<double>(replies_.bytes())));
+  // As the health service says it.
+  const bool serving = engine_.healthy() && !engine_.draining();
+  families.push_back(Single("gemmd_health",
+                            "1 while every device works and new work is taken, else 0.",
+                            serving ? 1 : 0));
   families.push_back(
       Single("gemmd_draining", "1 once new work is refused, else 0.", engine_.draining() ? 1 : 0));
   families.push_back(std::move(lanes));

@@ -10,6 +10,7 @@
 
 #include "kernels/backend.h"
 #include "server/engine/engine.h"
+#include "server/engine/reply_budget.h"
 
 namespace gemmd {
 
@@ -21,14 +22,15 @@ struct ServerFacts {
 
 class PoolCollector : public prometheus::Collectable {  // Thread-safe.
  public:
-  // Engine and backends outlive the last scrape.
-  PoolCollector(const Engine& engine, std::vector<const Backend*> backends,
-                const ServerFacts& facts);
+  // Engine, replies and backends outlive the last scrape.
+  PoolCollector(const Engine& engine, const ReplyBudget& replies,
+                std::vector<const Backend*> backends, const ServerFacts& facts);
 
   std::vector<prometheus::MetricFamily> Collect() const override;
 
  private:
   const Engine& engine_;
+  const ReplyBudget& replies_;
   const std::vector<const Backend*> backends_;
   std::vector<prometheus::MetricFamily> constant_;  // build, devices, start
 };

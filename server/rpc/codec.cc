@@ -287,19 +287,24 @@ Status CheckOutput(const v1::Output& output) {
   return OkStatus();
 }
 
-Status CheckResult(const GemmProblem& problem, int64_t limit, int64_t* total_bytes) {
+Status CheckResult(const GemmProblem& problem, int64_t limit, DecodedGemm* out) {
   ASSIGN_OR_RETURN(const int64_t bytes, ResultBytes(problem));
   if (bytes > limit) {
     return OutOfRange("d", "d has " + Str(bytes) + " bytes = " + Str(problem.batch) + "*" +
                                Str(problem.m) + "*" + Str(problem.n) + "*" +
-                               Str(SizeOf(problem.type_d)) + ", a message's limit is " +
+                               Str(SizeOf(problem.type_d)) + ", the limit of a result is " +
                                Str(limit) + "; split the product along m or n");
   }
-  *total_bytes += bytes;
+  out->result_bytes = bytes;
+  out->bytes += bytes;
   return OkStatus();
 }
 
 }  // namespace
+
+std::string ValidRequestId(const v1::GemmRequest& request) {
+  return CheckRequestId(request.request_id()).ok() ? request.request_id() : "";
+}
 
 StatusOr<DecodedGemm> DecodeGemm(const v1::GemmRequest& request, int64_t max_result_bytes) {
   DecodedGemm out;
@@ -314,7 +319,7 @@ StatusOr<DecodedGemm> DecodeGemm(const v1::GemmRequest& request, int64_t max_res
   RETURN_IF_ERROR(ValidateProblem(problem));
   RETURN_IF_ERROR(CheckOutput(request.output()));
   ASSIGN_OR_RETURN(out.constraints, DecodePlanOptions(request.plan()));
-  RETURN_IF_ERROR(CheckResult(problem, max_result_bytes, &out.bytes));
+  RETURN_IF_ERROR(CheckResult(problem, max_result_bytes, &out));
 
   const std::string ab_reader = "problem.alpha is not 0 and problem.k=" + Str(problem.k);
   RETURN_IF_ERROR(DecodeMatrix("a", request.has_a(), request.a(), problem.a, problem.batch,

@@ -22,8 +22,15 @@ struct DecodedGemm {
   GemmProblem problem;     // ValidateProblem() is OK
   HostOperands operands;   // views into the request message; `d` is null
   PlanConstraints constraints;
-  int64_t bytes = 0;  // of operands given and result
+  int64_t bytes = 0;         // of operands given and result
+  int64_t result_bytes = 0;  // of those, the result
 };
+
+// What a GemmResponse may have besides the bytes of d.
+inline constexpr int64_t kReplyOverheadBytes = 1024;
+
+// The id that the caller chose, where it is valid: nothing else may reach a log. Empty: none is.
+std::string ValidRequestId(const v1::GemmRequest& request);
 
 // INVALID_ARGUMENT for what is malformed or inconsistent, OUT_OF_RANGE for a result of more than
 // `max_result_bytes`, UNIMPLEMENTED for sources and destinations other than inline; with the field.

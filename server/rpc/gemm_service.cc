@@ -1,11 +1,14 @@
 #include "server/rpc/gemm_service.h"
 
+#include <algorithm>
 #include <memory>
 #include <new>
+#include <optional>
 #include <random>
 #include <stdexcept>
 #include <utility>
 
+#include <grpc/support/time.h>
 #include <spdlog/spdlog.h>
 
 #include "server/rpc/codec.h"
@@ -20,14 +23,19 @@ std::string RandomPrefix() {
   return fmt::format("{:08x}", random());
 }
 
-// gRPC counts deadlines on the system clock; no deadline is that clock's largest value.
-SteadyClock::time_point ToSteady(std::chrono::system_clock::time_point deadline) {
-  constexpr auto kFarAway = std::chrono::hours(24 * 365);
-  const auto now = std::chrono::system_clock::now();
-  if (deadline > now + kFarAway) return SteadyClock::time_point::max();
-  if (deadline < now - kFarAway) return SteadyClock::time_point::min();
-  return SteadyClock::now() + std::chrono::duration_cast<SteadyClock::duration>(deadline - now);
+// The caller chooses the deadline, up to values that overflow any clock's time_point: the
+// arithmetic is gRPC's own, which saturates, until it is within a year of now.
+SteadyClock::time_point ToSteady(gpr_timespec deadline) {
+  constexpr int64_t kFarAway = int64_t{365} * 24 * 3600;  // seconds
+  const gpr_timespec left = gpr_time_sub(gpr_convert_clock_type(deadline, GPR_CLOCK_MONOTONIC),
+                                         gpr_now(GPR_CLOCK_MONOTONIC));
+  if (left.tv_sec > kFarAway) return SteadyClock::time_point::max();
+  return SteadyClock::now() + std::chrono::seconds(std::max(left.tv_sec, -kFarAway)) +
+         std::chrono::nanoseconds(left.tv_nsec);
 }
+
+// For callers that read replies too slowly.
+constexpr std::chrono::milliseconds kRetryWhenFull{100};
 
 int64_t Micros(Nanoseconds time) {
   return std::chrono::duration_cast<std::chrono::microseconds>(time).count();
@@ -41,19 +49,22 @@ int64_t Micros(Nanoseconds time) {
 // only after the handler returned, so after Start wrote `engine_id_`.
 class GemmServiceImpl::Call final : public grpc::ServerUnaryReactor {
  public:
-  Call(GemmServiceImpl* service, const v1::GemmRequest* request, v1::GemmResponse* response)
-      : service_(service), request_(request), response_(response) {
-    service_->CallStarted();
-  }
+  // `reply` is gRPC's and lives until OnDone.
+  Call(GemmServiceImpl* service, grpc::ByteBuffer* reply) : service_(service), reply_(reply) {}
 
-  void Start(SteadyClock::time_point deadline) {
-    StatusOr<DecodedGemm> decoded = DecodeGemm(*request_, service_->max_message_bytes_);
+  // Empties `message`.
+  void Start(grpc::ByteBuffer* message, SteadyClock::time_point deadline) {
+    StatusOr<DecodedGemm> decoded = Decode(message);
     if (!decoded.ok()) {
       service_->observer_->Rejected(RejectReason::kInvalid);
       return Refuse(decoded.status());
     }
-    request_id_ = decoded->request_id.empty() ? service_->NewRequestId() : decoded->request_id;
+    if (request_id_.empty()) request_id_ = service_->NewRequestId();
     problem_ = decoded->problem;
+    if (const Status status = TakeReplyBytes(decoded->result_bytes); !status.ok()) {
+      service_->observer_->Rejected(RejectReason::kReplyBytes);
+      return Refuse(status);
+    }
 
     auto work = std::make_unique<GemmRequest>();
     work->id = request_id_;
@@ -92,8 +103,36 @@ class GemmServiceImpl::Call final : public grpc::ServerUnaryReactor {
     } else if (cancelled_) {
       CountCancel(on_lane_ ? CancelPhase::kRun : CancelPhase::kReply);
     }
+    if (reply_bytes_) service->replies_->GiveBack(*reply_bytes_);
+    const bool counted = reply_bytes_.has_value();
     delete this;
-    service->CallEnded();
+    if (counted) service->CallEnded();
+  }
+
+  // Views into request_.
+  StatusOr<DecodedGemm> Decode(grpc::ByteBuffer* message) {
+    const size_t size = message->Valid() ? message->Length() : 0;
+    if (!grpc::SerializationTraits<v1::GemmRequest>::Deserialize(message, &*request_).ok()) {
+      return InvalidArgument(
+          "request", "request of " + std::to_string(size) + " bytes is not a gemmd.v1.GemmRequest");
+    }
+    request_id_ = ValidRequestId(*request_);
+    return DecodeGemm(*request_, service_->max_message_bytes_ - kReplyOverheadBytes);
+  }
+
+  Status TakeReplyBytes(int64_t bytes) {
+    ReplyBudget& replies = *service_->replies_;
+    // The engine refuses the call then; a drain does not wait for refusals.
+    if (service_->engine_->draining()) return OkStatus();
+    if (!replies.TryTake(bytes)) {
+      return ResourceExhausted("d has " + std::to_string(bytes) + " bytes, results of open calls " +
+                               std::to_string(replies.bytes()) + "; their limit is " +
+                               std::to_string(replies.max_bytes()))
+          .WithRetryAfter(kRetryWhenFull);
+    }
+    reply_bytes_ = bytes;
+    service_->CallStarted();
+    return OkStatus();
   }
 
   void CountCancel(CancelPhase phase) { service_->call_observer_->ProductCancelled(phase); }
@@ -102,13 +141,13 @@ class GemmServiceImpl::Call final : public grpc::ServerUnaryReactor {
   std::byte* AllocateResult(int64_t bytes) {
     on_lane_ = true;
     try {
-      response_->mutable_d()->resize(static_cast<size_t>(bytes));
+      response_.mutable_d()->resize(static_cast<size_t>(bytes));
     } catch (const std::bad_alloc&) {
       return nullptr;
     } catch (const std::length_error&) {
       return nullptr;
     }
-    return reinterpret_cast<std::byte*>(response_->mutable_d()->data());
+    return reinterpret_cast<std::byte*>(response_.mutable_d()->data());
   }
 
   void Refuse(const Status& status) {
@@ -122,12 +161,17 @@ class GemmServiceImpl::Call final : public grpc::ServerUnaryReactor {
     gave_up_waiting_ = !on_lane_ && (result.status.code() == StatusCode::kCancelled ||
                                      result.status.code() == StatusCode::kDeadlineExceeded);
     Log(result);
-    if (result.status.ok()) {
-      *response_->mutable_execution() = EncodeExecution(request_id_, problem_, result);
-    } else {
-      response_->Clear();
+    request_.reset();
+    if (!result.status.ok()) {
+      response_ = {};
+      return Finish(ToGrpcStatus(result.status));
     }
-    Finish(ToGrpcStatus(result.status));
+    *response_.mutable_execution() = EncodeExecution(request_id_, problem_, result);
+    bool own_buffer = false;
+    const grpc::Status serialized =
+        grpc::SerializationTraits<v1::GemmResponse>::Serialize(response_, reply_, &own_buffer);
+    response_ = {};  // its bytes are in the buffer
+    Finish(serialized);
   }
 
   void Log(const GemmResult& result) const {
@@ -149,8 +193,10 @@ class GemmServiceImpl::Call final : public grpc::ServerUnaryReactor {
   }
 
   GemmServiceImpl* const service_;
-  const v1::GemmRequest* const request_;  // gRPC's, alive until OnDone
-  v1::GemmResponse* const response_;      // likewise
+  grpc::ByteBuffer* const reply_;
+  std::optional<v1::GemmRequest> request_{std::in_place};  // until the product has ended
+  v1::GemmResponse response_;
+  std::optional<int64_t> reply_bytes_;  // taken from the budget until OnDone
   const SteadyClock::time_point received_ = SteadyClock::now();
   std::string request_id_;
   GemmProblem problem_;
@@ -161,9 +207,11 @@ class GemmServiceImpl::Call final : public grpc::ServerUnaryReactor {
   bool cancelled_ = false;              // written by OnCancel, read by OnDone
 };
 
-GemmServiceImpl::GemmServiceImpl(Engine* engine, EngineObserver* observer, CallObserver* calls,
-                                 int64_t max_message_bytes, spdlog::logger* log)
+GemmServiceImpl::GemmServiceImpl(Engine* engine, ReplyBudget* replies, EngineObserver* observer,
+                                 CallObserver* calls, int64_t max_message_bytes,
+                                 spdlog::logger* log)
     : engine_(engine),
+      replies_(replies),
       observer_(observer),
       call_observer_(calls),
       max_message_bytes_(max_message_bytes),
@@ -171,10 +219,12 @@ GemmServiceImpl::GemmServiceImpl(Engine* engine, EngineObserver* observer, CallO
       id_prefix_(RandomPrefix()) {}
 
 grpc::ServerUnaryReactor* GemmServiceImpl::Gemm(grpc::CallbackServerContext* context,
-                                                const v1::GemmRequest* request,
-                                                v1::GemmResponse* response) {
-  auto* call = new Call(this, request, response);
-  call->Start(ToSteady(context->deadline()));
+                                                const grpc::ByteBuffer* request,
+                                                grpc::ByteBuffer* response) {
+  auto* call = new Call(this, response);
+  // The buffer is not const where gRPC made it, and nobody else reads it: emptied once parsed, so
+  // that its bytes are not held twice.
+  call->Start(const_cast<grpc::ByteBuffer*>(request), ToSteady(context->raw_deadline()));
   return call;
 }
 
@@ -192,6 +242,11 @@ bool GemmServiceImpl::WaitIdle(SteadyClock::time_point deadline) {
     if (!idle_.WaitUntil(mu_, deadline)) return calls_ == 0;
   }
   return true;
+}
+
+int GemmServiceImpl::open_calls() const {
+  MutexLock lock(mu_);
+  return calls_;
 }
 
 void GemmServiceImpl::CallStarted() {

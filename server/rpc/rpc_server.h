@@ -14,18 +14,18 @@
 #include "kernels/backend.h"
 #include "server/engine/call_observer.h"
 #include "server/engine/engine.h"
+#include "server/engine/reply_budget.h"
 #include "server/engine/totals.h"
 #include "server/rpc/server_service.h"
 
 namespace gemmd {
 
-// Room in a message for all that is not operands: their descriptions, ids, execution details.
-inline constexpr int64_t kMessageSlackBytes = 64 << 10;
-
 struct RpcOptions {
   std::string host;  // "127.0.0.1", "[::1]", "localhost"
   int port = 0;      // 0: a free one
   RpcFacts facts;    // max_message_bytes bounds the transport's messages too
+  // Connections get descriptors below it; 0: all that the process may have but a few.
+  int fd_limit = 0;
 };
 
 struct RpcObservers {
@@ -37,11 +37,9 @@ class RpcServer {  // Thread-safe, but for Shutdown and the destructor.
  public:
   // Serves when it returns, and health says SERVING. FAILED_PRECONDITION naming the address when
   // it cannot be bound. What the pointers name outlives the server.
-  static StatusOr<std::unique_ptr<RpcServer>> Start(RpcOptions options, Engine* engine,
-                                                    const RpcObservers& observers,
-                                                    std::vector<const Backend*> backends,
-                                                    const TotalsObserver* totals,
-                                                    spdlog::logger* log);
+  static StatusOr<std::unique_ptr<RpcServer>> Start(
+      RpcOptions options, Engine* engine, ReplyBudget* replies, const RpcObservers& observers,
+      std::vector<const Backend*> backends, const TotalsObserver* totals, spdlog::logger* log);
   ~RpcServer();
   RpcServer(const RpcServer&) = delete;
   RpcServer& operator=(const RpcServer&) = delete;
@@ -53,9 +51,12 @@ class RpcServer {  // Thread-safe, but for Shutdown and the destructor.
   void StopServing();
   // Waits until no Gemm call is open; false when `deadline` passed first.
   bool WaitIdle(SteadyClock::time_point deadline);
-  // Ends the listeners at once and cancels every call that is still open at `deadline`. Returns
-  // when all calls have ended, so the engine must be idle or able to finish.
-  void Shutdown(SteadyClock::time_point deadline);
+  int open_gemm_calls() const;
+  // Refuses connections at once, and ends those that are open: the ones whose callers are still
+  // there, `last_words` later. A call that arrives meanwhile is answered, and one that is cut sees
+  // its connection end. Returns when all calls have ended, so the engine must be idle or able to
+  // finish.
+  void Shutdown(std::chrono::milliseconds last_words);
 
  private:
   struct Parts;

@@ -27,10 +27,13 @@ inline std::string ReadFile(const std::string& path) {
   return text.str();
 }
 
+// Where the output of a run goes: a file, or descriptors 0 to 2 are closed.
+enum class Output : uint8_t { kFile, kClosed };
+
 // One run of gemmd with its output in a file. Killed, if it still runs, when destroyed.
 class Process {
  public:
-  explicit Process(std::vector<std::string> args)
+  explicit Process(std::vector<std::string> args, Output output = Output::kFile)
       : base_(::testing::TempDir() + "gemmd_" + std::to_string(getpid()) + "_" +
               std::to_string(next_++)) {
     args.insert(args.begin(), GEMMD_BINARY);
@@ -40,9 +43,13 @@ class Process {
     argv.push_back(nullptr);
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_addopen(&actions, 1, output_file().c_str(),
-                                     O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    posix_spawn_file_actions_adddup2(&actions, 1, 2);
+    if (output == Output::kFile) {
+      posix_spawn_file_actions_addopen(&actions, 1, output_file().c_str(),
+                                       O_WRONLY | O_CREAT | O_TRUNC, 0600);
+      posix_spawn_file_actions_adddup2(&actions, 1, 2);
+    } else {
+      for (int fd = 0; fd <= 2; ++fd) posix_spawn_file_actions_addclose(&actions, fd);
+    }
     const int error = posix_spawn(&pid_, GEMMD_BINARY, &actions, nullptr, argv.data(), environ);
     posix_spawn_file_actions_destroy(&actions);
     if (error != 0) {

@@ -17,6 +17,7 @@
 
 #include "tests/e2e/async_call.h"
 #include "tests/e2e/server_fixture.h"
+#include "tests/e2e/unread_call.h"
 
 namespace gemmd::testing {
 namespace {
@@ -101,6 +102,7 @@ TEST_F(ProcessTest, IdleServerEndsAtOnceAndLogsJsonLines) {
             "grpc " + grpc + "\nmetrics " + process.Address("metrics") + "\n");
   process.Signal(SIGTERM);
   EXPECT_EQ(process.Wait(), 0);
+  EXPECT_NE(access(process.port_file().c_str(), F_OK), 0) << "it names a server that is gone";
   std::istringstream lines(process.output());
   int count = 0;
   for (std::string line; std::getline(lines, line); ++count) {
@@ -109,6 +111,28 @@ TEST_F(ProcessTest, IdleServerEndsAtOnceAndLogsJsonLines) {
   }
   EXPECT_GE(count, 3);
   EXPECT_THAT(process.output(), HasSubstr("\\\""));  // the device's name, quoted in its line
+}
+
+TEST_F(ProcessTest, ReplyThatNobodyReadsDoesNotMakeADrainFail) {
+  Process process(Args({"--drain-timeout=500ms", "--log-level=debug"}));
+  const std::string address = process.Address("grpc");
+  ASSERT_NE(address, "") << process.output();
+  const UnreadCall unread(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()),
+                          OnesRequest(2048, 2048, 0));
+  ASSERT_TRUE(process.WaitForOutput("id="));
+  process.Signal(SIGTERM);
+  EXPECT_EQ(process.Wait(), 0) << process.output();
+  EXPECT_THAT(process.output(), AllOf(HasSubstr("cut 1 replies with 16777216 bytes"),
+                                      HasSubstr("did not take"), HasSubstr("drained")));
+}
+
+TEST_F(ProcessTest, ServesAndDrainsWithoutStandardStreams) {
+  Process process(Args({"--log-level=debug"}), Output::kClosed);
+  const auto stub = Connect(process);
+  ASSERT_NE(stub, nullptr);
+  EXPECT_TRUE(AsyncCall(stub.get(), OnesRequest(2, 2, 2), Deadline()).Wait().ok());
+  process.Signal(SIGTERM);
+  EXPECT_EQ(process.Wait(), 0);
 }
 
 TEST_F(ProcessTest, AddressBeyondLoopbackNeedsAllowRemote) {

@@ -81,7 +81,7 @@ class MetricsTest : public ::testing::Test {
         testing::ManualBackendOptions{.lanes = 2, .traits = std::move(traits)});
     engine_ = std::make_unique<Engine>(options, std::vector<Backend*>{backend_.get()}, &observer_);
     collector_ = std::make_shared<PoolCollector>(
-        *engine_, std::vector<const Backend*>{backend_.get()},
+        *engine_, replies_, std::vector<const Backend*>{backend_.get()},
         ServerFacts{.version = "1.2.3", .revision = "abc", .started = {}});
   }
   void TearDown() override {
@@ -130,6 +130,7 @@ class MetricsTest : public ::testing::Test {
   const std::shared_ptr<prometheus::Registry> registry_ = std::make_shared<prometheus::Registry>();
   PrometheusObserver observer_{*registry_};
   CallMetrics calls_{*registry_};
+  ReplyBudget replies_{100};
   std::unique_ptr<ManualBackend> backend_;
   std::unique_ptr<Engine> engine_;
   std::shared_ptr<PoolCollector> collector_;
@@ -183,7 +184,7 @@ TEST_F(MetricsTest, AreNamedByTheRulesOfPrometheus) {
 
 TEST_F(MetricsTest, KeepTheirSeriesBelowThreeThousandOnEightDevices) {
   Start();
-  const PoolCollector eight(*engine_, std::vector<const Backend*>(8, backend_.get()), {});
+  const PoolCollector eight(*engine_, replies_, std::vector<const Backend*>(8, backend_.get()), {});
   RunOneOfEachKind();
   Families families = registry_->Collect();
   const Families pools = eight.Collect();
@@ -345,6 +346,7 @@ TEST_F(MetricsTest, GaugesShowTheEngineAsItIsAndReturnToZero) {
   Send();
   backend_->WaitForStarted(2);
   Send({.bytes = 12345});
+  ASSERT_TRUE(replies_.TryTake(77));
   Families families = Scrape();
   EXPECT_EQ(ValueOf(families, "gemmd_queue_depth"), 1);
   EXPECT_EQ(ValueOf(families, "gemmd_queue_bytes"), 12345);
@@ -355,11 +357,15 @@ TEST_F(MetricsTest, GaugesShowTheEngineAsItIsAndReturnToZero) {
             2 * 8 * 8 * 4);
   EXPECT_EQ(ValueOf(families, "gemmd_health"), 1);
   EXPECT_EQ(ValueOf(families, "gemmd_draining"), 0);
+  EXPECT_EQ(ValueOf(families, "gemmd_reply_bytes"), 77);
+  replies_.GiveBack(77);
   backend_->CompleteAll();
   engine_->StartDrain();
   engine_->WaitIdle(SteadyClock::time_point::max());
+  EXPECT_EQ(ValueOf(Scrape(), "gemmd_health"), 0);  // as the health service answers by then
   backend_->SetHealthy(false);
   families = Scrape();
+  EXPECT_EQ(ValueOf(families, "gemmd_reply_bytes"), 0);
   EXPECT_EQ(ValueOf(families, "gemmd_queue_depth"), 0);
   EXPECT_EQ(ValueOf(families, "gemmd_queue_bytes"), 0);
   EXPECT_EQ(ValueOf(families, "gemmd_inflight_requests"), 0);
@@ -406,6 +412,25 @@ TEST_F(MetricsTest, AreScrapedOverHttpFromEverySource) {
   EXPECT_THAT(answer, HasSubstr("gemmd_queue_depth 0"));
 }
 
+TEST(MetricsServerTest, ConnectionsThatSayNothingDoNotHoldUpAScrape) {
+  const auto server = MetricsServer::Start("127.0.0.1:0", {});
+  ASSERT_TRUE(server.ok()) << server.status().ToString();
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>((*server)->port()));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  std::vector<int> silent;
+  for (int i = 0; i < 16; ++i) {
+    silent.push_back(::socket(AF_INET, SOCK_STREAM, 0));
+    ASSERT_EQ(::connect(silent.back(), reinterpret_cast<const sockaddr*>(&address), sizeof address),
+              0);
+  }
+  const auto start = SteadyClock::now();
+  EXPECT_THAT(testing::HttpGet((*server)->port(), "/metrics"), HasSubstr("200 OK"));
+  EXPECT_LT(SteadyClock::now() - start, std::chrono::seconds(15));
+  for (const int fd : silent) ::close(fd);
+}
+
 TEST(MetricsServerTest, AnAddressInUseIsAnErrorThatNamesIt) {
   const auto first = MetricsServer::Start("127.0.0.1:0", {});
   ASSERT_TRUE(first.ok()) << first.status().ToString();
@@ -419,7 +444,7 @@ TEST(MetricsServerTest, AnAddressInUseIsAnErrorThatNamesIt) {
 TEST(MetricsServerTest, WhatIsNoHostAndPortIsRefused) {
   for (const char* address :
        {"", "127.0.0.1", ":9464", "127.0.0.1:", "127.0.0.1:65536", "127.0.0.1:-1", "127.0.0.1:80x",
-        "127.0.0.1:0,0.0.0.0:0", "::1:9464", "127.0.0.1:9464s", "a b:1"}) {
+        "127.0.0.1:0,0.0.0.0:0", "::1:9464", "[::1]:9464", "127.0.0.1:9464s", "a b:1"}) {
     const auto server = MetricsServer::Start(address, {});
     ASSERT_FALSE(server.ok()) << address;
     EXPECT_EQ(server.status().code(), StatusCode::kInvalidArgument) << address;
