@@ -224,7 +224,7 @@ INSTANTIATE_TEST_SUITE_P(
                     BadRequest{"beta infinite", With(&v1::Problem::set_beta, -kInf), kInvalid,
                                "problem.beta", "-inf", "finite"},
                     BadRequest{"alpha beyond fp32", With(&v1::Problem::set_alpha, 1e39), kInvalid,
-                               "problem.alpha", "9999999999", "3.4028235e38"},
+                               "problem.alpha", "problem.alpha=1e+39 ", "3.4028235e38"},
                     BadRequest{"i8 alpha",
                                [](auto* r) {
                                  r->mutable_problem()->set_type_a(v1::DATA_TYPE_I8);
@@ -392,7 +392,7 @@ TEST(CodecTest, ExplainTakesLeadingDimensionsAndRefusesBadOnes) {
   EXPECT_EQ(decoded->problem.a.ld, 7);
   EXPECT_EQ(decoded->max_candidates, 16);
   request.set_lda(3);
-  EXPECT_EQ(DecodeExplain(request).status().field(), "a.ld");
+  EXPECT_EQ(DecodeExplain(request).status().field(), "lda");
   request.set_lda(0);
   request.set_ldb(-1);
   EXPECT_EQ(DecodeExplain(request).status().field(), "ldb");
