@@ -413,7 +413,8 @@ TEST_F(MetricsTest, AreScrapedOverHttpFromEverySource) {
 }
 
 TEST(MetricsServerTest, ConnectionsThatSayNothingDoNotHoldUpAScrape) {
-  const auto server = MetricsServer::Start("127.0.0.1:0", {});
+  const auto server =
+      MetricsServer::Start("127.0.0.1:0", {std::make_shared<prometheus::Registry>()});
   ASSERT_TRUE(server.ok()) << server.status().ToString();
   sockaddr_in address{};
   address.sin_family = AF_INET;
