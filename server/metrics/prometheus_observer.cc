@@ -19,7 +19,8 @@ std::vector<double> RequestBounds() {
           0.1,    0.25,   0.5,    1,    2.5,    5,    10,    30,    60};
 }
 std::vector<double> PhaseBounds() { return GeometricBounds(1e-6, 4, 14); }   // 1 us .. 67 s
-std::vector<double> KernelBounds() { return GeometricBounds(2e-6, 2, 20); }  // 2 us .. 1.05 s
+// Wide steps: a series for each bound, kernel and stage count.
+std::vector<double> KernelBounds() { return GeometricBounds(2e-6, 4, 10); }  // 2 us .. 0.52 s
 std::vector<double> ByteBounds() { return GeometricBounds(1024, 4, 12); }    // 1 KiB .. 4 GiB
 
 double Seconds(Nanoseconds time) { return std::chrono::duration<double>(time).count(); }

@@ -24,10 +24,10 @@ DOCUMENTS = ["README.md", "kernels/README.md", "server/README.md"]
 BLOCK = re.compile(r"(<!-- table: ([^>]*?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 
-def load(bench):
-    """All result lines of one bench, in file order."""
+def load(bench, name="*"):
+    """All result lines of one bench, in file order; of the file NAME.jsonl alone where named."""
     lines = []
-    for path in sorted(RESULTS.glob("*.jsonl")):
+    for path in sorted(RESULTS.glob(name + ".jsonl")):
         for text in path.read_text().splitlines():
             line = json.loads(text)
             if line["bench"] == bench:
@@ -49,9 +49,13 @@ def measured_on(lines):
     return f"\nMeasured on {'; '.join(places)}.\n"
 
 
-def stage_sweep(kernel):
-    """TFLOP/s by K (rows) and stage count (columns) of one kernel."""
-    lines = [line for line in load("stage-sweep") if line["kernel"] == kernel]
+def stage_sweep(argument):
+    """TFLOP/s by K (rows) and stage count (columns): argument "FILE KERNEL".
+
+    A file holds one run. Figures of two runs do not compare: the card's clock follows its power.
+    """
+    name, kernel = argument.split()
+    lines = [line for line in load("stage-sweep", name) if line["kernel"] == kernel]
     stages = sorted({line["stages"] for line in lines})
     by_key = {(line["k"], line["stages"]): line for line in lines}
     rows = []
@@ -66,9 +70,9 @@ def stage_sweep(kernel):
     return table(header, [residency, *rows]) + measured_on(lines)
 
 
-def picks(_):
-    """What the planner picked for each K of the sweep, and what was fastest."""
-    lines = load("stage-sweep")
+def picks(name):
+    """What the planner picked for each K of the sweep in FILE, and what was fastest there."""
+    lines = load("stage-sweep", name)
     rows = []
     for k in sorted({line["k"] for line in lines}):
         group = [line for line in lines if line["k"] == k]

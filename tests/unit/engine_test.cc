@@ -305,7 +305,7 @@ TEST_F(EngineTest, ACallbackMayCallTheEngine) {
   auto request = MakeRequest(first, {});
   auto follow_up = std::make_shared<Call>();
   request->done = [&](GemmResult result) {
-    EXPECT_EQ(engine_->running_requests(), 0);  // its lane is free
+    EXPECT_LE(engine_->running_requests(), 1);  // its lane is free, or the waiting one has it
     EXPECT_FALSE(engine_->WaitIdle(SteadyClock::now()));
     EXPECT_TRUE(engine_->Submit(MakeRequest(follow_up, {.m = 0})).ok());
     engine_->Cancel(waiting_id);
