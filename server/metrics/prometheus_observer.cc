@@ -18,7 +18,7 @@ std::vector<double> RequestBounds() {
   return {100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3,
           0.1,    0.25,   0.5,    1,    2.5,    5,    10,    30,    60};
 }
-std::vector<double> PhaseBounds() { return GeometricBounds(1e-6, 4, 14); }   // 1 us .. 67 s
+std::vector<double> PhaseBounds() { return GeometricBounds(1e-6, 4, 14); }  // 1 us .. 67 s
 // Wide steps: a series for each bound, kernel and stage count.
 std::vector<double> KernelBounds() { return GeometricBounds(2e-6, 4, 10); }  // 2 us .. 0.52 s
 std::vector<double> ByteBounds() { return GeometricBounds(1024, 4, 12); }    // 1 KiB .. 4 GiB
