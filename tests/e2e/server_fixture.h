@@ -23,6 +23,20 @@ namespace gemmd::testing {
 // A generous bound for what must happen at once: only a broken server reaches it.
 inline constexpr std::chrono::seconds kLongEnough{30};
 
+// What the server has logged; any thread writes.
+class LogText {
+ public:
+  const spdlog::sink_ptr& sink() const { return sink_; }
+  std::string str() const {
+    sink_->flush();  // takes the sink's lock after every writer whose reply has come
+    return text_.str();
+  }
+
+ private:
+  std::ostringstream text_;
+  const spdlog::sink_ptr sink_ = std::make_shared<spdlog::sinks::ostream_sink_mt>(text_);
+};
+
 class ServerFixture : public ::testing::Test {
  protected:
   ServerFixture() {
@@ -94,9 +108,8 @@ class ServerFixture : public ::testing::Test {
   }
 
   Config config_;
-  std::ostringstream log_text_;
-  std::shared_ptr<spdlog::logger> log_ = std::make_shared<spdlog::logger>(
-      "test", std::make_shared<spdlog::sinks::ostream_sink_mt>(log_text_));
+  LogText log_text_;
+  std::shared_ptr<spdlog::logger> log_ = std::make_shared<spdlog::logger>("test", log_text_.sink());
   ManualBackend* manual_ = nullptr;  // the server's
   std::unique_ptr<Server> server_;
   std::shared_ptr<grpc::Channel> channel_;
