@@ -41,6 +41,27 @@ class ProcessTest : public ::testing::Test {
   }
   // Tens of milliseconds on one core.
   static v1::GemmRequest LongRequest() { return OnesRequest(1024, 1024, 1024); }
+  // Minutes on one core, in a message of 800 kB: the products of a batch that share their operands.
+  static v1::GemmRequest EndlessRequest() {
+    v1::GemmRequest request = OnesRequest(1, 1, 100000);
+    request.mutable_problem()->set_batch(10000000);
+    request.mutable_a()->set_batch_stride(0);
+    request.mutable_b()->set_batch_stride(0);
+    return request;
+  }
+  // False when nothing runs before Deadline().
+  static bool WaitUntilRunning(const Process& process) {
+    const auto stub = v1::ServerService::NewStub(
+        grpc::CreateChannel(process.Address("grpc"), grpc::InsecureChannelCredentials()));
+    for (const auto deadline = Deadline(); std::chrono::system_clock::now() < deadline;) {
+      grpc::ClientContext context;
+      v1::Statistics statistics;
+      if (stub->GetStatistics(&context, {}, &statistics).ok() && statistics.running() > 0) {
+        return true;
+      }
+    }
+    return false;
+  }
 };
 
 TEST_F(ProcessTest, SigtermLetsCallsFinishAndExitsZero) {
@@ -68,11 +89,8 @@ TEST_F(ProcessTest, SecondSignalCuts) {
   Process process(Args());
   const auto stub = Connect(process);
   ASSERT_NE(stub, nullptr) << process.output();
-  std::vector<std::unique_ptr<AsyncCall>> calls;
-  for (int i = 0; i < 20; ++i) {
-    calls.push_back(std::make_unique<AsyncCall>(stub.get(), LongRequest(), Deadline()));
-  }
-  calls.front()->Wait();  // so that the server has work when the signals come
+  const AsyncCall call(stub.get(), EndlessRequest(), Deadline());
+  ASSERT_TRUE(WaitUntilRunning(process)) << process.output();
   process.Signal(SIGTERM);
   ASSERT_TRUE(process.WaitForOutput("draining"));
   process.Signal(SIGTERM);
@@ -84,11 +102,8 @@ TEST_F(ProcessTest, DrainTimeoutCuts) {
   Process process(Args({"--drain-timeout=1ms"}));
   const auto stub = Connect(process);
   ASSERT_NE(stub, nullptr) << process.output();
-  std::vector<std::unique_ptr<AsyncCall>> calls;
-  for (int i = 0; i < 20; ++i) {
-    calls.push_back(std::make_unique<AsyncCall>(stub.get(), LongRequest(), Deadline()));
-  }
-  calls.front()->Wait();
+  const AsyncCall call(stub.get(), EndlessRequest(), Deadline());
+  ASSERT_TRUE(WaitUntilRunning(process)) << process.output();
   process.Signal(SIGINT);
   EXPECT_EQ(process.Wait(), 1) << process.output();
   EXPECT_THAT(process.output(), AllOf(HasSubstr("SIGINT"), HasSubstr("drain-timeout=1ms")));
