@@ -34,8 +34,8 @@ CUtensorMapDataType DataType(DType type) {
 }  // namespace
 
 StatusOr<CUtensorMap> MakeTensorMap(const TensorMapSpec& spec) {
-  static const StatusOr<EncodeFn> encode = LookUpEncode();
-  if (!encode.ok()) return encode.status();
+  static const StatusOr<EncodeFn> kEncode = LookUpEncode();
+  if (!kEncode.ok()) return kEncode.status();
   const auto size = static_cast<uint64_t>(SizeOf(spec.type));
   const cuuint64_t dims[] = {static_cast<cuuint64_t>(spec.cols), static_cast<cuuint64_t>(spec.rows),
                              static_cast<cuuint64_t>(spec.matrices)};
@@ -47,9 +47,9 @@ StatusOr<CUtensorMap> MakeTensorMap(const TensorMapSpec& spec) {
   const cuuint32_t element_strides[] = {1, 1, 1};
   CUtensorMap map{};
   const CUresult result =
-      (*encode)(&map, DataType(spec.type), 3, const_cast<void*>(spec.base), dims, strides, box,
-                element_strides, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+      (*kEncode)(&map, DataType(spec.type), 3, const_cast<void*>(spec.base), dims, strides, box,
+                 element_strides, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS) {
     return Internal("cuTensorMapEncodeTiled refused " + std::to_string(spec.rows) + "x" +
                     std::to_string(spec.cols) + " ld " + std::to_string(spec.ld) + ": error " +

@@ -59,7 +59,8 @@ void Distort(std::mt19937_64& random, v1::GemmRequest* request) {
 
 void Damage(std::mt19937_64& random, std::string* bytes) {
   for (uint64_t flips = random() % 4; flips > 0 && !bytes->empty(); --flips) {
-    (*bytes)[random() % bytes->size()] ^= static_cast<char>(1 << random() % 8);
+    char& byte = (*bytes)[random() % bytes->size()];
+    byte = static_cast<char>(static_cast<unsigned char>(byte) ^ 1U << random() % 8);
   }
   if (random() % 8 == 0) bytes->resize(random() % (bytes->size() + 1));
 }

@@ -240,7 +240,7 @@ TEST(ConfigTest, UnknownFlagAndUnknownKeyAreRefused) {
 }
 
 TEST(ConfigTest, WhatIsNotOneKeyWithOneValueInTheFileIsNamedWithItsLine) {
-  const std::pair<const char*, const char*> kBad[] = {
+  const std::pair<const char*, const char*> bad_files[] = {
       {"lanes = [5]", "lanes has an array"},
       {"lanes = [5,6]", "lanes has an array"},
       {"lanes = 5\nlanes = 6", "line 2: lanes comes twice"},
@@ -264,7 +264,7 @@ TEST(ConfigTest, WhatIsNotOneKeyWithOneValueInTheFileIsNamedWithItsLine) {
       {"LANES = 5", "LANES is not a setting"},
       {"\x01\x02\xff", "key = value"},
   };
-  for (const auto& [text, why] : kBad) {
+  for (const auto& [text, why] : bad_files) {
     const ConfigFile file(text);
     const StatusOr<Invocation> out = Parse({"--config", file.path()});
     ASSERT_FALSE(out.ok()) << text;
