@@ -10,15 +10,19 @@ namespace gemmd {
 namespace {
 
 constexpr int64_t kRowAlignment = 16;
-constexpr int64_t kWideRowAlignment = 128;  // whole cache lines
-constexpr int64_t kWideRowBytes = 4096;     // from here on that costs 3 % at most
+// Whole cache lines, so that a box of 128 bytes touches one a row and not two; where that adds at
+// most one part in kMaxPadding.
+constexpr int64_t kLineAlignment = 128;
+constexpr int64_t kMaxPadding = 16;
 constexpr int64_t kPartAlignment = 256;
 
 constexpr int64_t RoundUp(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
 
 int64_t PitchElements(int64_t cols, DType type) {
   const int64_t bytes = cols * SizeOf(type);
-  return RoundUp(bytes, bytes >= kWideRowBytes ? kWideRowAlignment : kRowAlignment) / SizeOf(type);
+  const int64_t lines = RoundUp(bytes, kLineAlignment);
+  const bool cheap = lines - bytes <= bytes / kMaxPadding;
+  return (cheap ? lines : RoundUp(bytes, kRowAlignment)) / SizeOf(type);
 }
 
 // Lays out parts one after another; remembers when the sum passed 64 bits.

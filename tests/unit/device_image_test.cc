@@ -20,13 +20,16 @@ const std::byte* Bytes(const std::vector<uint16_t>& v) {
   return reinterpret_cast<const std::byte*>(v.data());
 }
 
-TEST(DeviceImageTest, RowsStartOnSixteenBytesAndWideOnesOnCacheLines) {
+TEST(DeviceImageTest, RowsStartOnSixteenBytesAndOnCacheLinesWhereThatAddsLittle) {
   const DeviceImage narrow = *ImageOf(Problem(3, 5, 7, 1, DType::kBF16));
   EXPECT_EQ(narrow.a.ld, 8);
   EXPECT_EQ(narrow.b.ld, 8);
   const DeviceImage wide = *ImageOf(Problem(3, 4095, 4097, 1, DType::kBF16));
   EXPECT_EQ(wide.b.ld, 4096);
   EXPECT_EQ(wide.a.ld, 4160) << "8194 bytes become 65 lines of 128";
+  const DeviceImage limit = *ImageOf(Problem(3, 964, 963, 1, DType::kBF16));
+  EXPECT_EQ(limit.b.ld, 1024) << "1928 bytes become 2048: 120 more, at most a sixteenth";
+  EXPECT_EQ(limit.a.ld, 968) << "1926 bytes would need 122 more";
 }
 
 TEST(DeviceImageTest, PartsFollowOneAnotherWithoutOverlap) {
