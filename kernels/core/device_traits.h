@@ -2,6 +2,7 @@
 // and tested on a host without one.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 
@@ -22,6 +23,9 @@ struct DeviceTraits {
   int registers_per_sm = 0;         // 32-bit
   int threads_per_sm = 0;
   int blocks_per_sm = 0;
+  // Clusters of 2, 4 and 8 blocks that are resident at once where each block takes a whole SM; 0
+  // where the device has none.
+  std::array<int, 3> resident_clusters{};
   int64_t l2_bytes = 0;
   int64_t memory_bytes = 0;
   double hbm_bytes_per_second = 0;  // measured copy rate where known, else the driver's figure

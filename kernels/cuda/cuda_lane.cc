@@ -63,16 +63,20 @@ StatusOr<std::unique_ptr<CudaLane>> CudaLane::Create(int index, int ordinal,
   for (Event* event : {&events.begin, &events.uploaded, &events.computed, &events.downloaded}) {
     ASSIGN_OR_RETURN(*event, MakeEvent());
   }
-  return std::unique_ptr<CudaLane>(
-      new CudaLane(index, ordinal, std::move(listener), std::move(stream), std::move(events)));
+  ASSIGN_OR_RETURN(DeviceBuffer workspace, MakeDeviceBuffer(kWorkspaceBytes));
+  return std::unique_ptr<CudaLane>(new CudaLane(index, ordinal, std::move(listener),
+                                                std::move(stream), std::move(events),
+                                                std::move(workspace)));
 }
 
-CudaLane::CudaLane(int index, int ordinal, ErrorListener listener, Stream stream, Events events)
+CudaLane::CudaLane(int index, int ordinal, ErrorListener listener, Stream stream, Events events,
+                   DeviceBuffer workspace)
     : index_(index),
       ordinal_(ordinal),
       listener_(std::move(listener)),
       stream_(std::move(stream)),
       events_(std::move(events)),
+      workspace_(std::move(workspace)),
       thread_([this] { CompletionLoop(); }) {}
 
 CudaLane::~CudaLane() {
@@ -104,7 +108,9 @@ Status CudaLane::Enqueue(const GemmProblem& problem, const Plan& plan) {
                         "copy to device"));
   RETURN_IF_ERROR(Check(cudaEventRecord(events_.uploaded.get(), stream), "record uploaded"));
   if (plan.row >= 0) {  // else an empty product: there is nothing to compute
-    RETURN_IF_ERROR(Launch(problem, plan, ParamsFor(image_, device_), stream));
+    GemmParams params = ParamsFor(image_, device_);
+    params.workspace = workspace_.get();
+    RETURN_IF_ERROR(Launch(problem, plan, params, stream));
   }
   RETURN_IF_ERROR(Check(cudaEventRecord(events_.computed.get(), stream), "record computed"));
   RETURN_IF_ERROR(

@@ -50,7 +50,8 @@ class CudaLane : public Lane {
     Event begin, uploaded, computed, downloaded;
   };
 
-  CudaLane(int index, int ordinal, ErrorListener listener, Stream stream, Events events);
+  CudaLane(int index, int ordinal, ErrorListener listener, Stream stream, Events events,
+           DeviceBuffer workspace);
 
   // Everything of a launch but the host copies. The first error wins.
   Status Enqueue(const GemmProblem& problem, const Plan& plan);
@@ -64,6 +65,7 @@ class CudaLane : public Lane {
   const ErrorListener listener_;
   const Stream stream_;
   const Events events_;
+  const DeviceBuffer workspace_;  // where the parts of this lane's products meet
 
   // Written by the lease's holder before Submit, read by the lane's thread after it.
   DeviceImage image_;

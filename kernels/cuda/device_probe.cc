@@ -6,6 +6,7 @@
 #include <cuda_runtime_api.h>
 
 #include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/launcher.h"
 
 namespace gemmd {
 namespace {
@@ -78,6 +79,12 @@ StatusOr<DeviceTraits> ProbeCudaDevice(int ordinal) {
       kReachableBandwidth * 2.0 * memory_clock_khz * 1e3 * props.memoryBusWidth / 8;
   traits.clock_hz = sm_clock_khz * 1e3;
   traits.driver_version = driver;
+  if (traits.compute_capability == 90) {
+    RETURN_IF_CUDA_ERROR(cudaSetDevice(ordinal));
+    for (size_t i = 0; i < traits.resident_clusters.size(); ++i) {
+      ASSIGN_OR_RETURN(traits.resident_clusters[i], ResidentClusters(2 << i));
+    }
+  }
   if (traits.compute_capability < kMinComputeCapability) {
     return Unimplemented("device " + std::to_string(ordinal) + " (" + traits.name +
                          ") has compute capability " + std::to_string(props.major) + "." +

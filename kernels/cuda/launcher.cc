@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/sum_parts.h"
 #include "kernels/cuda/tensor_map.h"
 #include "kernels/cuda/tma_params.h"
 
@@ -29,7 +30,9 @@ constexpr auto kEntries = AllEntries(std::make_index_sequence<kKernelRows>{});
 constexpr int kMaxGridZ = 65535;
 constexpr int kEpilogueThreads = 256;
 constexpr int64_t kEpilogueBlocks = 4096;  // walks the rest
-constexpr int kTmaStoreRows = 64;          // of D's boxes
+constexpr int kMaxSumLanes = 32;
+constexpr int kSumPartsOfLane = 4;  // loads that one lane has under way
+constexpr int kTmaStoreRows = 64;   // of D's boxes
 
 // What the kernel's C++ type is chosen by: the operands', or D's where there is no product.
 DType EntryType(const GemmProblem& problem, int row) {
@@ -51,13 +54,36 @@ Status PrepareKernel(const void* entry, const KernelConfig& config, int64_t smem
                     "cudaFuncSetAttribute carveout");
 }
 
+// What a launch asks for beyond the ordinary.
+struct LaunchOptions {
+  // The kernel may start its set-up while the one before it on the stream still runs. It must wait
+  // for that one's end (griddepcontrol.wait) before it touches global memory.
+  bool overlaps_set_up = false;
+  int cluster = 1;  // blocks
+};
+
 template <typename Params>
 Status LaunchKernel(const void* entry, dim3 grid, int threads, Params& params, int64_t smem_bytes,
-                    cudaStream_t stream) {
+                    cudaStream_t stream, LaunchOptions options = {}) {
+  cudaLaunchAttribute attributes[2]{};
+  unsigned count = 0;
+  if (options.overlaps_set_up) {
+    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[count++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (options.cluster > 1) {
+    attributes[count].id = cudaLaunchAttributeClusterDimension;
+    attributes[count++].val.clusterDim = {static_cast<unsigned>(options.cluster), 1, 1};
+  }
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = static_cast<size_t>(smem_bytes);
+  config.stream = stream;
+  config.attrs = attributes;
+  config.numAttrs = count;
   void* arguments[] = {&params};
-  return CudaStatus(cudaLaunchKernel(entry, grid, dim3(static_cast<unsigned>(threads)), arguments,
-                                     static_cast<size_t>(smem_bytes), stream),
-                    "cudaLaunchKernel");
+  return CudaStatus(cudaLaunchKernelExC(&config, entry, arguments), "cudaLaunchKernelExC");
 }
 
 Status LaunchEpilogue(const void* entry, GemmParams& params, cudaStream_t stream) {
@@ -67,39 +93,114 @@ Status LaunchEpilogue(const void* entry, GemmParams& params, cudaStream_t stream
                       stream);
 }
 
-// One persistent block an SM, or one a tile where those are fewer.
-Status LaunchTma(const void* entry, const GemmProblem& problem, const Plan& plan,
-                 const GemmParams& params, cudaStream_t stream) {
-  const KernelConfig& config = kKernelTable[plan.row].config;
-  const auto map = [&](const void* base, DType type, int64_t rows, int64_t cols, int64_t ld,
-                       int64_t stride, int box_rows) {
-    return MakeTensorMap({.base = base,
-                          .type = type,
-                          .rows = rows,
-                          .cols = cols,
-                          .matrices = stride == 0 ? 1 : problem.batch,
-                          .ld = ld,
-                          .matrix_stride = stride,
-                          .box_rows = box_rows});
-  };
-  // A box is 128 bytes wide along the stored row: all of the panel's rows where that is K, else the
-  // K values of one step.
-  const int rows_a = problem.op_a == Op::kN ? config.block_m : config.block_k;
-  const int rows_b = problem.op_b == Op::kT ? config.block_n : config.block_k;
-  TmaParams tma;
-  tma.gemm = params;
-  ASSIGN_OR_RETURN(tma.a, map(params.a, problem.type_a, problem.a.rows, problem.a.cols, params.lda,
-                              params.stride_a, rows_a));
-  ASSIGN_OR_RETURN(tma.b, map(params.b, problem.type_b, problem.b.rows, problem.b.cols, params.ldb,
-                              params.stride_b, rows_b));
-  ASSIGN_OR_RETURN(tma.d, map(params.d, problem.type_d, problem.m, problem.n, params.ldd,
-                              params.stride_d, kTmaStoreRows));
+StatusOr<int> SmCount() {
   int device = 0, sms = 0;
   RETURN_IF_CUDA_ERROR(cudaGetDevice(&device));
   RETURN_IF_CUDA_ERROR(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device));
-  const int64_t tiles = int64_t{params.m_tiles} * params.n_tiles * params.batch;
-  return LaunchKernel(entry, dim3(static_cast<unsigned>(std::min<int64_t>(tiles, sms))),
-                      Threads(config), tma, plan.smem_bytes, stream);
+  return sms;
+}
+
+// The description of one operand for the copy engine. A box is a row wide along the stored row: K
+// where that is contiguous, and then it holds all of the panel's lines, or those that there are;
+// else M or N, and then it holds the K values of one step. Half of that where a pair of blocks
+// shares the panel.
+struct PanelMap {
+  CUtensorMap map;
+  int64_t bytes = 0;  // that a stage's boxes bring
+};
+StatusOr<PanelMap> MapPanel(const void* base, DType type, const MatrixLayout& layout, int64_t ld,
+                            int64_t stride, int64_t matrices, int lines, int block_k,
+                            bool k_contiguous, bool shared) {
+  int64_t box_rows = k_contiguous ? lines : block_k;
+  if (shared) {
+    box_rows /= 2;
+  } else if (k_contiguous) {
+    box_rows = std::min(box_rows, layout.rows);
+  }
+  const int64_t row_bytes = std::min<int64_t>(k_contiguous ? block_k : lines, 64) * 2;
+  PanelMap panel;
+  ASSIGN_OR_RETURN(panel.map, MakeTensorMap({.base = base,
+                                             .type = type,
+                                             .rows = layout.rows,
+                                             .cols = layout.cols,
+                                             .matrices = stride == 0 ? 1 : matrices,
+                                             .ld = ld,
+                                             .matrix_stride = stride,
+                                             .box_rows = static_cast<int>(box_rows),
+                                             .box_row_bytes = static_cast<int>(row_bytes)}));
+  panel.bytes = (k_contiguous && !shared ? box_rows : lines) * block_k * 2;
+  return panel;
+}
+
+// Adds up what `params.parts` parts left in the workspace.
+Status LaunchSum(const GemmProblem& problem, const GemmParams& params, const GemmParams& parts,
+                 cudaStream_t stream) {
+  SumParams sum;
+  sum.gemm = params;
+  sum.parts = static_cast<const float*>(parts.d);
+  sum.ld = parts.ldd, sum.stride = parts.stride_d;
+  const int64_t items = CeilDiv(params.n, 4) * params.m * params.batch;
+  while (sum.lanes < kMaxSumLanes && sum.lanes * kSumPartsOfLane < params.parts) sum.lanes *= 2;
+  const int64_t blocks = std::min(CeilDiv(items * sum.lanes, kSumThreads), kEpilogueBlocks);
+  return LaunchKernel(SumPartsEntry(problem.type_d), dim3(static_cast<unsigned>(blocks)),
+                      kSumThreads, sum, 0, stream, {.overlaps_set_up = true});
+}
+
+// One persistent block an SM, or one a part of a tile where those are fewer or make up clusters.
+Status LaunchTma(const void* entry, const GemmProblem& problem, const Plan& plan,
+                 const GemmParams& params, cudaStream_t stream) {
+  const KernelConfig& config = kKernelTable[plan.row].config;
+  TmaParams tma;
+  tma.gemm = params;
+  GemmParams& gemm = tma.gemm;
+  const bool leaves_parts = plan.split_k > 1 && !plan.cluster;
+  if (leaves_parts) {  // they are its result, as sums and nothing else
+    if (params.workspace == nullptr) return Internal(ToString(plan) + " has no workspace");
+    gemm.d = params.workspace;
+    gemm.ldd = PartPitch(problem.n), gemm.stride_d = problem.m * gemm.ldd;
+    gemm.alpha = 1.0F, gemm.beta = 0.0F;
+    gemm.bias_axis = BiasAxis::kNone;
+    gemm.act = Activation::kNone;
+    gemm.f32_result = true;
+  }
+  ASSIGN_OR_RETURN(const PanelMap a,
+                   MapPanel(params.a, problem.type_a, problem.a, params.lda, params.stride_a,
+                            problem.batch, config.block_m, config.block_k, problem.op_a == Op::kN,
+                            plan.pair && !PairsAlongM(config)));
+  ASSIGN_OR_RETURN(const PanelMap b,
+                   MapPanel(params.b, problem.type_b, problem.b, params.ldb, params.stride_b,
+                            problem.batch, config.block_n, config.block_k, problem.op_b == Op::kT,
+                            plan.pair && PairsAlongM(config)));
+  tma.a = a.map, tma.b = b.map;
+  ASSIGN_OR_RETURN(
+      tma.d, MakeTensorMap({.base = gemm.d,
+                            .type = leaves_parts ? DType::kF32 : problem.type_d,
+                            .rows = problem.m,
+                            .cols = problem.n,
+                            .matrices = leaves_parts ? problem.batch * plan.split_k : problem.batch,
+                            .ld = gemm.ldd,
+                            .matrix_stride = gemm.stride_d,
+                            .box_rows = kTmaStoreRows}));
+  gemm.stage_bytes = static_cast<uint32_t>(a.bytes + b.bytes);
+  gemm.store_buffers = TmaStoreBuffers(config, plan.stages);
+  gemm.cluster = plan.cluster;
+  gemm.pair = plan.pair;
+  if (plan.pair) {
+    int& paired = PairsAlongM(config) ? gemm.m_tiles : gemm.n_tiles;
+    paired = (paired + 1) / 2;
+  }
+  ASSIGN_OR_RETURN(const int sms, SmCount());
+  const int64_t parts = int64_t{gemm.m_tiles} * gemm.n_tiles * gemm.batch * gemm.parts;
+  const int64_t blocks = plan.cluster ? parts
+                         : plan.pair  ? 2 * std::min<int64_t>(parts, sms / 2)
+                                      : std::min<int64_t>(parts, sms);
+  RETURN_IF_ERROR(LaunchKernel(entry, dim3(static_cast<unsigned>(blocks)), Threads(config), tma,
+                               plan.smem_bytes, stream,
+                               {.overlaps_set_up = plan.early_start,
+                                .cluster = plan.cluster ? plan.split_k
+                                           : plan.pair  ? 2
+                                                        : 1}));
+  return leaves_parts ? LaunchSum(problem, params, gemm, stream) : OkStatus();
 }
 
 }  // namespace
@@ -120,6 +221,10 @@ Status PrepareKernels() {
       }
     }
   }
+  for (const DType type : {DType::kF16, DType::kBF16, DType::kF32}) {
+    cudaFuncAttributes attributes{};  // loads its module
+    RETURN_IF_CUDA_ERROR(cudaFuncGetAttributes(&attributes, SumPartsEntry(type)));
+  }
   return OkStatus();
 }
 
@@ -135,6 +240,7 @@ Status Launch(const GemmProblem& problem, const Plan& plan, GemmParams params,
   params.k = static_cast<int>(problem.k);
   params.batch = static_cast<int>(problem.batch);
   params.stages = plan.stages;
+  params.parts = plan.split_k;
   params.alpha = static_cast<float>(problem.alpha);
   params.beta = static_cast<float>(problem.beta);
   params.bias_axis = problem.bias;
@@ -156,6 +262,25 @@ Status Launch(const GemmProblem& problem, const Plan& plan, GemmParams params,
   const dim3 grid(static_cast<unsigned>(params.m_tiles) * static_cast<unsigned>(params.n_tiles), 1,
                   static_cast<unsigned>(std::min(params.batch, kMaxGridZ)));
   return LaunchKernel(entry, grid, Threads(config), params, plan.smem_bytes, stream);
+}
+
+StatusOr<int> ResidentClusters(int blocks) {
+  constexpr int kProbeRow = RowByName("tma_wgmma_128x256x64");  // fills an SM
+  const KernelConfig& kernel = kKernelTable[kProbeRow].config;
+  const void* entry = kEntries[kProbeRow](DType::kBF16, Op::kN, Op::kN);
+  RETURN_IF_ERROR(PrepareKernel(entry, kernel, kHopperSmemBytes));
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim = {static_cast<unsigned>(blocks), 1, 1};
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(blocks));
+  config.blockDim = dim3(static_cast<unsigned>(Threads(kernel)));
+  config.dynamicSmemBytes = static_cast<size_t>(SmemBytes(kernel, kernel.max_stages));
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  int clusters = 0;
+  RETURN_IF_CUDA_ERROR(cudaOccupancyMaxActiveClusters(&clusters, entry, &config));
+  return clusters;
 }
 
 StatusOr<cudaFuncAttributes> KernelAttributes(int row, DType type, Op op_a, Op op_b) {

@@ -42,13 +42,15 @@ StatusOr<CUtensorMap> MakeTensorMap(const TensorMapSpec& spec) {
   const int64_t matrix_stride = spec.matrices > 1 ? spec.matrix_stride : spec.ld;
   const cuuint64_t strides[] = {static_cast<cuuint64_t>(spec.ld) * size,
                                 static_cast<cuuint64_t>(matrix_stride) * size};
-  const cuuint32_t box[] = {static_cast<cuuint32_t>(128 / size),
-                            static_cast<cuuint32_t>(spec.box_rows), 1};
+  const cuuint32_t box[] = {
+      static_cast<cuuint32_t>(spec.box_row_bytes) / static_cast<cuuint32_t>(size),
+      static_cast<cuuint32_t>(spec.box_rows), 1};
   const cuuint32_t element_strides[] = {1, 1, 1};
   CUtensorMap map{};
   const CUresult result =
       (*kEncode)(&map, DataType(spec.type), 3, const_cast<void*>(spec.base), dims, strides, box,
-                 element_strides, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                 element_strides, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                 spec.box_row_bytes == 128 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B,
                  CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS) {
     return Internal("cuTensorMapEncodeTiled refused " + std::to_string(spec.rows) + "x" +

@@ -62,18 +62,58 @@ constexpr int64_t EpilogueBytes(const KernelConfig& c) {
   return int64_t{4} * c.warps_m * c.warps_n * kEpilogueRows * EpilogueRowFloats(c);
 }
 
-// Beside the ring of the TMA kernel: two buffers of 64 rows of 128 bytes for each of its consumer
-// warpgroups, through which results leave, and two barriers a stage.
-constexpr int64_t TmaStoreBytes(const KernelConfig& c) {
-  return int64_t{2} * 64 * 128 * (c.warps_m / 4);
+// Beside its ring of panels, with two barriers a stage, a block of the TMA kernel has buffers
+// through which results leave: a box of 64 rows of 128 bytes each, for each consumer warpgroup as
+// many as its part of a 16-bit tile has boxes. Where the ring leaves no room for that there are
+// two.
+inline constexpr int64_t kTmaBarrierBytes = 16;  // of a stage
+inline constexpr int64_t kTmaStoreBoxBytes = 64 * 128;
+inline constexpr int64_t kHopperSmemBytes = 227 * 1024;  // that a block can have on sm_90
+
+// More than half: one block an SM. Two would be uneven company, since blocks of the next launch
+// take their places before those of the last have left all SMs.
+inline constexpr int64_t kTmaLeastSmemBytes = kHopperSmemBytes / 2 + 1024;
+
+constexpr int64_t TmaBytesWith(const KernelConfig& c, int stages, int store_buffers) {
+  return stages * (StageBytes(c) + kTmaBarrierBytes) +
+         c.warps_m / 4 * store_buffers * kTmaStoreBoxBytes;
 }
-inline constexpr int64_t kTmaBarrierBytes = 16;
+constexpr int TmaStoreBoxes(const KernelConfig& c) {
+  return c.block_m * c.block_n / (c.warps_m / 4) / (64 * 64);
+}
+constexpr int TmaStoreBuffers(const KernelConfig& c, int stages) {
+  const int boxes = TmaStoreBoxes(c);
+  return boxes > 2 && TmaBytesWith(c, stages, boxes) <= kHopperSmemBytes ? boxes : 2;
+}
+constexpr bool StoresTileAtOnce(const KernelConfig& c, int stages) {
+  return TmaStoreBuffers(c, stages) >= TmaStoreBoxes(c);
+}
+
+// Two blocks may share the larger panel of their tiles, each loading half of it for both: B of
+// tiles that are neighbours along M, or A of neighbours along N.
+constexpr bool PairsAlongM(const KernelConfig& c) { return c.block_n >= c.block_m; }
+
+// A tile's parts may meet in the shared memory of a cluster of blocks, at most as many as every
+// sm_90 device takes, in the place of the ring.
+inline constexpr int kMaxCluster = 8;
+
+constexpr bool RingHoldsTile(const KernelConfig& c, int stages) {
+  return int64_t{4} * c.block_m * c.block_n <= stages * StageBytes(c);
+}
+
+// Or they meet in device memory, as matrices of fp32 that a second kernel adds up.
+inline constexpr int64_t kWorkspaceBytes = int64_t{40} << 20;
+inline constexpr int kMaxParts = 512;
+constexpr int64_t PartPitch(int64_t n) { return (n + 31) / 32 * 32; }  // elements of a row
 
 // Dynamic shared memory of one block at `stages` stages. The other kernels' epilogues reuse the
 // ring.
 constexpr int64_t SmemBytes(const KernelConfig& c, int stages) {
   const int64_t ring = stages * StageBytes(c);
-  if (c.family == Family::kTmaWgmma) return ring + TmaStoreBytes(c) + stages * kTmaBarrierBytes;
+  if (c.family == Family::kTmaWgmma) {
+    const int64_t bytes = TmaBytesWith(c, stages, TmaStoreBuffers(c, stages));
+    return bytes > kTmaLeastSmemBytes ? bytes : kTmaLeastSmemBytes;
+  }
   return ring > EpilogueBytes(c) ? ring : EpilogueBytes(c);
 }
 

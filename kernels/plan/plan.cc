@@ -30,6 +30,8 @@ std::string ToString(const Plan& plan) {
     text += " stages " + std::to_string(plan.stages) + " (" + std::string(Name(plan.limit)) + ")";
   }
   if (plan.split_k > 1) text += " split " + std::to_string(plan.split_k);
+  if (plan.pair) text += " in pairs";
+  if (plan.cluster) text += " in clusters";
   return text;
 }
 

@@ -28,7 +28,10 @@ std::string_view Name(PlanSource source);  // "model", "measured", "forced"
 struct Plan {
   int row = -1;  // into kKernelTable; -1: nothing is launched (an empty product)
   int stages = 0;
-  int split_k = 1;
+  int split_k = 1;       // parts that the K steps of each tile are computed in
+  bool cluster = false;  // the parts are the blocks of a cluster; else a second kernel adds them up
+  bool pair = false;     // blocks in pairs that share a panel of their tiles
+  bool early_start = false;  // may start while the launch before it on the stream still runs
   StageLimit limit = StageLimit::kNone;
   PlanSource source = PlanSource::kModel;
   int resident_blocks = 0;       // per SM, at this stage count

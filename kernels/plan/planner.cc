@@ -1,125 +1,117 @@
 #include "kernels/plan/planner.h"
 
 #include <algorithm>
-#include <cmath>
+#include <limits>
+
+#include "kernels/core/checked.h"
+#include "kernels/plan/cost_model.h"
 
 namespace gemmd {
 namespace {
 
-// Constants of the model, in clocks of the highest SM clock. Fitted to the stage sweep of an H200
-// (kernels/README.md).
-constexpr double kLaunchSeconds = 2.5e-6;
-constexpr double kPanelLatencyClocks = 1370;  // L: asked for to readable, under load
-constexpr double kStepOverheadClocks = 300;   // O: barrier and first fragments
-constexpr double kMmaFlopsPerClock = 2100;    // tensor issue alone
-constexpr double kSmemBytesPerClock = 216;    // what fragments and panels add to it
-constexpr double kSimtFlopsPerClock = 150;
-constexpr double kEpilogueBytesPerClock = 11;  // of D, and again of C
+// Launches shorter than this start early. It saves about a microsecond; but the blocks of a launch
+// that starts early lie unevenly over the device, which slows those that wait for memory.
+constexpr double kEarlyStartSeconds = 40e-6;
 
-// The same for the TMA kernel, which is alone on its SM and fetches the next tile's first panels
-// while it stores the last.
-constexpr double kTmaLatencyClocks = 1950;
-constexpr double kWgmmaFlopsPerClock = 3500;
-constexpr double kTmaBytesPerClock = 50;  // panels into one SM
-constexpr double kTmaEpilogueBytesPerClock = 48;
-
-struct TileShape {
-  int64_t m_tiles, n_tiles, k_tiles;
-  int64_t tiles;  // over the batch
-};
-
-TileShape ShapeOf(const KernelConfig& c, const GemmProblem& p) {
-  const int64_t m_tiles = CeilDiv(p.m, c.block_m), n_tiles = CeilDiv(p.n, c.block_n);
-  return {m_tiles, n_tiles, CeilDiv(p.k, c.block_k), m_tiles * n_tiles * p.batch};
-}
-
-// C of the formula in planner.h.
-double StepClocks(const KernelConfig& c) {
-  const double flops = 2.0 * c.block_m * c.block_n * c.block_k;
-  if (c.family == Family::kCpAsyncSimt) return flops / kSimtFlopsPerClock;
-  // Every warp reads its own rows of A and columns of B; the panel is written once.
-  const double elements =
-      1.0 * (c.block_m * c.warps_n + c.block_n * c.warps_m + c.block_m + c.block_n) * c.block_k;
-  return flops / kMmaFlopsPerClock + elements * ElementBytes(c) / kSmemBytesPerClock;
-}
-
-double WaveClocks(const KernelConfig& c, const GemmProblem& p, const TileShape& shape, int stages,
-                  double resident) {
-  const double step = StepClocks(c);
-  const double period =
-      stages == 1 ? std::max(resident * step + kStepOverheadClocks, kPanelLatencyClocks + step)
-                  : std::max({resident * step, step + kStepOverheadClocks,
-                              kPanelLatencyClocks / (stages - 1)});
-  const double tile_bytes = 1.0 * c.block_m * c.block_n * SizeOf(p.type_d);
-  const double epilogue = resident * tile_bytes * (p.reads_c() ? 2 : 1) / kEpilogueBytesPerClock;
-  return kPanelLatencyClocks + static_cast<double>(shape.k_tiles) * period + epilogue;
-}
-
-// The larger of two bounds, but not sharply: near the edge, easing the smaller one still pays.
-double SmoothMax(double a, double b) {
-  constexpr double kSharpness = 6;
-  return std::pow(std::pow(a, kSharpness) + std::pow(b, kSharpness), 1 / kSharpness);
-}
-
-// One tile of the TMA kernel.
-double TmaTileClocks(const KernelConfig& c, const GemmProblem& p, const TileShape& shape,
-                     int stages) {
-  const double step = std::max(2.0 * c.block_m * c.block_n * c.block_k / kWgmmaFlopsPerClock,
-                               static_cast<double>(StageBytes(c)) / kTmaBytesPerClock);
-  const double period =
-      stages == 1 ? kTmaLatencyClocks + step : SmoothMax(step, kTmaLatencyClocks / (stages - 1));
-  const double tile_bytes = 1.0 * c.block_m * c.block_n * SizeOf(p.type_d);
-  return static_cast<double>(shape.k_tiles) * period +
-         tile_bytes * (p.reads_c() ? 2 : 1) / kTmaEpilogueBytesPerClock;
-}
-
-double UniqueBytes(const GemmProblem& p) {
-  const auto copies = [&p](const MatrixLayout& layout) {
-    return layout.batch_stride == 0 ? 1.0 : static_cast<double>(p.batch);
-  };
-  const double a = 1.0 * p.m * p.k * SizeOf(p.type_a) * copies(p.a);
-  const double b = 1.0 * p.k * p.n * SizeOf(p.type_b) * copies(p.b);
-  const double d = 1.0 * p.m * p.n * SizeOf(p.type_d) * static_cast<double>(p.batch);
-  return a + b + d + (p.reads_c() ? d : 0);
-}
-
-double PredictSeconds(const KernelConfig& c, const GemmProblem& p, int stages, int resident,
-                      const DeviceTraits& traits) {
-  const TileShape shape = ShapeOf(c, p);
-  const double floor = UniqueBytes(p) / traits.hbm_bytes_per_second;
-  if (c.family == Family::kTmaWgmma) {
-    const double waves = static_cast<double>(CeilDiv(shape.tiles, traits.sm_count));
-    const double clocks = kTmaLatencyClocks + waves * TmaTileClocks(c, p, shape, stages);
-    return kLaunchSeconds + SmoothMax(clocks / traits.clock_hz, floor);
-  }
-  const int64_t wave = int64_t{resident} * traits.sm_count;
-  const int64_t full_waves = shape.tiles / wave, rest = shape.tiles % wave;
-  double clocks = static_cast<double>(full_waves) * WaveClocks(c, p, shape, stages, resident);
-  if (rest > 0) {
-    const auto rest_resident = static_cast<double>(CeilDiv(rest, traits.sm_count));
-    clocks += WaveClocks(c, p, shape, stages, rest_resident);
-  }
-  return kLaunchSeconds + std::max(clocks / traits.clock_hz, floor);
-}
-
-StageLimit LimitOf(const KernelConfig& c, int stages, int64_t k_tiles, const DeviceTraits& traits) {
-  if (stages >= k_tiles) return StageLimit::kKTiles;
+StageLimit LimitOf(const KernelConfig& c, int stages, int64_t steps, const DeviceTraits& traits) {
+  if (stages >= steps) return StageLimit::kKTiles;
   const int more = ResidentBlocks(c, stages + 1, traits);
   if (stages >= c.max_stages || more == 0) return StageLimit::kSharedMemory;
   if (more < ResidentBlocks(c, stages, traits)) return StageLimit::kResidency;
   return StageLimit::kModel;
 }
 
-Plan MakePlan(int row, int stages, const GemmProblem& p, const DeviceTraits& traits) {
-  const KernelConfig& c = kKernelTable[row].config;
-  Plan plan;
-  plan.row = row;
-  plan.stages = stages;
+// Whether each tile's K steps may be computed in that many parts, in a cluster or else over the
+// workspace.
+bool CanSplit(const KernelConfig& c, const GemmProblem& p, int64_t parts, bool cluster) {
+  if (c.family != Family::kTmaWgmma) return false;
+  const TileShape shape = ShapeOf(c, p);
+  if (parts < 2 || parts > shape.k_tiles) return false;
+  if (cluster) {
+    const bool power = (parts & (parts - 1)) == 0;
+    return power && parts <= kMaxCluster &&
+           shape.tiles <= std::numeric_limits<int32_t>::max() / parts;
+  }
+  const std::optional<int64_t> bytes = CheckedMul(
+      CheckedMul(CheckedMul(p.m, PartPitch(p.n)), p.batch), parts * int64_t{sizeof(float)});
+  return parts <= kMaxParts && bytes && *bytes <= kWorkspaceBytes;
+}
+
+// The most parts that the row can compute a problem's tiles in.
+int MostParts(const KernelConfig& c, const GemmProblem& p) {
+  int most = 1;
+  for (int parts = 2; parts <= kMaxParts; ++parts) {
+    if (CanSplit(c, p, parts, true) || CanSplit(c, p, parts, false)) most = parts;
+  }
+  return most;
+}
+
+// Numbers of parts that are worth a look: one, and those that give SMs work that would be idle.
+std::vector<int> PartsToTry(const KernelConfig& c, const GemmProblem& p,
+                            const DeviceTraits& traits) {
+  std::vector<int> parts = {1};
+  if (c.family != Family::kTmaWgmma) return parts;
+  const TileShape shape = ShapeOf(c, p);
+  const int64_t fill = std::min<int64_t>({traits.sm_count / shape.tiles, shape.k_tiles, kMaxParts});
+  for (int split = 2; split < fill; split *= 2) parts.push_back(split);
+  if (fill > 1) parts.push_back(static_cast<int>(fill));
+  return parts;
+}
+
+// Fills in what follows from row, stages, split_k and cluster.
+Plan Complete(Plan plan, const GemmProblem& p, const DeviceTraits& traits) {
+  const KernelConfig& c = kKernelTable[plan.row].config;
+  const int stages = plan.stages;
   plan.resident_blocks = ResidentBlocks(c, stages, traits);
   plan.smem_bytes = SmemBytes(c, stages);
-  plan.limit = LimitOf(c, stages, ShapeOf(c, p).k_tiles, traits);
-  plan.predicted_seconds = PredictSeconds(c, p, stages, plan.resident_blocks, traits);
+  plan.limit = LimitOf(c, stages, StepsOfBlock(c, p, plan, traits), traits);
+  plan.predicted_seconds = PredictSeconds(c, p, plan, traits);
+  plan.early_start = c.family == Family::kTmaWgmma && plan.predicted_seconds < kEarlyStartSeconds;
   return plan;
+}
+
+enum class Blocks : uint8_t { kAlone, kPairs, kParts };  // what a cluster is made of
+
+// Whether there are neighbouring tiles to share a panel.
+bool CanPair(const KernelConfig& c, const GemmProblem& p) {
+  if (c.family != Family::kTmaWgmma) return false;
+  const TileShape shape = ShapeOf(c, p);
+  return (PairsAlongM(c) ? shape.m_tiles : shape.n_tiles) > 1;
+}
+
+// Visits every plan that meets the constraints, of equals the earlier row, the fewer parts and the
+// fewer stages first.
+template <typename Visit>
+void ForEachPlan(const GemmProblem& p, const PlanConstraints& constraints,
+                 const DeviceTraits& traits, Visit visit) {
+  for (int row = 0; row < kKernelRows; ++row) {
+    const KernelConfig& c = kKernelTable[row].config;
+    if (c.max_stages == 0 || constraints.row.value_or(row) != row || !TakesTypes(c, p, traits)) {
+      continue;
+    }
+    const std::vector<int> all =
+        constraints.split_k ? std::vector<int>{*constraints.split_k} : PartsToTry(c, p, traits);
+    for (const int parts : all) {
+      for (const Blocks blocks : {Blocks::kAlone, Blocks::kPairs, Blocks::kParts}) {
+        const bool cluster = blocks == Blocks::kParts;
+        if (parts == 1 ? cluster : !CanSplit(c, p, parts, cluster)) continue;
+        Plan plan;
+        plan.row = row, plan.split_k = parts, plan.cluster = cluster;
+        plan.pair = blocks == Blocks::kPairs;
+        if (plan.pair && !CanPair(c, p)) continue;
+        // Stages beyond the K steps of a block never help, but may be asked for.
+        const int64_t steps = StepsOfBlock(c, p, plan, traits);
+        const int first = constraints.stages.value_or(1);
+        const int last =
+            constraints.stages.value_or(static_cast<int>(std::min<int64_t>(c.max_stages, steps)));
+        for (plan.stages = first; plan.stages <= std::min(last, c.max_stages); ++plan.stages) {
+          if (ResidentBlocks(c, plan.stages, traits) == 0) break;
+          if (cluster && !RingHoldsTile(c, plan.stages)) continue;
+          visit(Complete(plan, p, traits));
+        }
+      }
+    }
+  }
 }
 
 Plan PlanWithoutRing(int row) {
@@ -148,6 +140,10 @@ StatusOr<Plan> OnlyPlan(int row, const PlanConstraints& constraints, const std::
   return plan;
 }
 
+std::string KernelsAsked(const PlanConstraints& constraints) {
+  return constraints.row ? RowName(*constraints.row) : "any kernel";
+}
+
 // Why no kernel meets the constraints: the first that fails on its own.
 Status CannotMeet(const PlanConstraints& constraints, const GemmProblem& p,
                   const DeviceTraits& traits) {
@@ -159,6 +155,21 @@ Status CannotMeet(const PlanConstraints& constraints, const GemmProblem& p,
                                                 traits.name);
     }
   }
+  if (constraints.split_k.value_or(1) != 1) {
+    int most = 1;
+    for (int row = 0; row < kKernelRows; ++row) {
+      const KernelConfig& c = kKernelTable[row].config;
+      if (constraints.row.value_or(row) != row || !TakesTypes(c, p, traits)) continue;
+      most = std::max(most, MostParts(c, p));
+    }
+    if (*constraints.split_k > most || *constraints.split_k < 1) {
+      return InvalidArgument("plan.split_k",
+                             "plan.split_k=" + std::to_string(*constraints.split_k) +
+                                 " is not from 1 to the limit " + std::to_string(most) + " of " +
+                                 KernelsAsked(constraints) + " for " + ToString(p) + " on " +
+                                 traits.name);
+    }
+  }
   const std::string asked = std::to_string(constraints.stages.value_or(0));
   int most = 0;
   for (int row = 0; row < kKernelRows; ++row) {
@@ -168,11 +179,9 @@ Status CannotMeet(const PlanConstraints& constraints, const GemmProblem& p,
       if (ResidentBlocks(c, stages, traits) > 0) most = std::max(most, stages);
     }
   }
-  return InvalidArgument(
-      "plan.stages", "plan.stages=" + asked + " exceeds the limit " + std::to_string(most) +
-                         " of " +
-                         (constraints.row ? RowName(*constraints.row) : std::string("any kernel")) +
-                         " on " + traits.name);
+  return InvalidArgument("plan.stages", "plan.stages=" + asked + " exceeds the limit " +
+                                            std::to_string(most) + " of " +
+                                            KernelsAsked(constraints) + " on " + traits.name);
 }
 
 }  // namespace
@@ -222,20 +231,13 @@ Status CheckSupported(const GemmProblem& p, const DeviceTraits& traits) {
       .WithField("problem.type_a");
 }
 
-std::vector<Plan> Planner::Candidates(const GemmProblem& p) const {
+std::vector<Plan> Planner::Candidates(const GemmProblem& p,
+                                      const PlanConstraints& constraints) const {
   std::vector<Plan> plans;
   if (p.empty() || !CheckSupported(p, traits_).ok()) return plans;
   if (traits_.kind == DeviceKind::kCpu) return {PlanWithoutRing(RowOfFamily(Family::kBlas))};
   if (!p.reads_ab()) return {PlanWithoutRing(RowOfFamily(Family::kEpilogueOnly))};
-  for (int row = 0; row < kKernelRows; ++row) {
-    const KernelConfig& c = kKernelTable[row].config;
-    if (c.max_stages == 0 || !TakesTypes(c, p, traits_)) continue;
-    const int64_t k_tiles = ShapeOf(c, p).k_tiles;
-    for (int stages = 1; stages <= std::min<int64_t>(c.max_stages, k_tiles); ++stages) {
-      if (ResidentBlocks(c, stages, traits_) > 0)
-        plans.push_back(MakePlan(row, stages, p, traits_));
-    }
-  }
+  ForEachPlan(p, constraints, traits_, [&](const Plan& plan) { plans.push_back(plan); });
   // Stable: of equals, the earlier row and the fewer stages.
   std::stable_sort(plans.begin(), plans.end(), [](const Plan& x, const Plan& y) {
     return x.predicted_seconds < y.predicted_seconds;
@@ -252,32 +254,14 @@ StatusOr<Plan> Planner::PlanFor(const GemmProblem& p, const PlanConstraints& con
   if (!p.reads_ab()) {
     return OnlyPlan(RowOfFamily(Family::kEpilogueOnly), constraints, "alpha=0 or k=0");
   }
-  if (constraints.split_k.value_or(1) != 1) {
-    return InvalidArgument("plan.split_k",
-                           "plan.split_k=" + std::to_string(*constraints.split_k) +
-                               " exceeds the limit 1 of every kernel of this build");
-  }
   if (constraints.stages.value_or(1) < 1) {
     return InvalidArgument("plan.stages",
                            "plan.stages=" + std::to_string(*constraints.stages) + " is below 1");
   }
   std::optional<Plan> best;
-  for (int row = 0; row < kKernelRows; ++row) {
-    const KernelConfig& c = kKernelTable[row].config;
-    if (c.max_stages == 0 || constraints.row.value_or(row) != row || !TakesTypes(c, p, traits_)) {
-      continue;
-    }
-    // Stages beyond the K tiles never help, but may be asked for.
-    const int64_t k_tiles = ShapeOf(c, p).k_tiles;
-    const int first = constraints.stages.value_or(1);
-    const int last =
-        constraints.stages.value_or(static_cast<int>(std::min<int64_t>(c.max_stages, k_tiles)));
-    for (int stages = first; stages <= std::min(last, c.max_stages); ++stages) {
-      if (ResidentBlocks(c, stages, traits_) == 0) break;
-      const Plan plan = MakePlan(row, stages, p, traits_);
-      if (!best || plan.predicted_seconds < best->predicted_seconds) best = plan;
-    }
-  }
+  ForEachPlan(p, constraints, traits_, [&](const Plan& plan) {
+    if (!best || plan.predicted_seconds < best->predicted_seconds) best = plan;
+  });
   if (!best) return CannotMeet(constraints, p, traits_);
   if (constraints.any()) best->source = PlanSource::kForced;
   if (constraints.stages) best->limit = StageLimit::kForced;

@@ -1,20 +1,5 @@
 // Chooses kernel and stage count for a problem on a device. Pure: same inputs, same plan; no device
 // is needed.
-//
-// Formula. Let C be the clocks that a K step costs the SM's issue slots (products, and the reads of
-// shared memory that feed them), O what a step costs a block that is alone (its barrier and first
-// reads), L the latency of a panel, S the stages and R the blocks resident on an SM. A step of all
-// R blocks then takes
-//     P = max(R C + O, L + C)             for S = 1: a panel is loaded, waited for, then used
-//     P = max(R C, C + O, L / (S - 1))    for S > 1: a panel is asked for S - 1 steps before its
-//     use
-// and a wave of R blocks an SM takes L + k_tiles P + epilogue. A launch is its full waves and the
-// last, thinner one, but never less than its unique bytes take from device memory. R falls as S
-// grows, which is how a stage that costs residency pays for that.
-//
-// The TMA kernel has one block an SM, whose step takes L + C for S = 1 and about the larger of C
-// and L / (S - 1) above; the next tile's panels are already on their way when a tile ends, so L is
-// paid once a launch.
 #pragma once
 
 #include <vector>
@@ -37,8 +22,10 @@ class Planner {  // Thread-safe: immutable after construction.
   // Precondition: ValidateProblem(problem) is OK.
   StatusOr<Plan> PlanFor(const GemmProblem& problem, const PlanConstraints& constraints = {}) const;
 
-  // Every plan that can run, fastest by the model first. Empty for an empty product.
-  std::vector<Plan> Candidates(const GemmProblem& problem) const;
+  // Every plan that can run and meets the constraints, fastest by the model first. Empty for an
+  // empty product.
+  std::vector<Plan> Candidates(const GemmProblem& problem,
+                               const PlanConstraints& constraints = {}) const;
 
  private:
   DeviceTraits traits_;

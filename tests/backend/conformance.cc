@@ -120,12 +120,18 @@ LaneResult ConformanceTest::Run(const GemmProblem& problem, const HostOperands& 
   if (Status status = backend_->CheckFits(problem); !status.ok()) return failed(std::move(status));
   const StatusOr<Plan> plan = planner_->PlanFor(problem, constraints);
   if (!plan.ok()) return failed(plan.status());
+  return RunPlan(problem, operands, *plan, std::move(stop));
+}
+
+LaneResult ConformanceTest::RunPlan(const GemmProblem& problem, const HostOperands& operands,
+                                    const Plan& plan, std::stop_token stop) {
+  const auto failed = [](Status status) { return LaneResult{std::move(status), {}, {}}; };
   std::optional<LaneLease> lane = backend_->TryAcquireLane(problem);
   if (!lane) return failed(Internal("no free lane"));
   Collector collector;
   std::optional<LaneResult> result;
   collector.Add();
-  const Status submitted = (*lane)->Submit(problem, *plan, operands,
+  const Status submitted = (*lane)->Submit(problem, plan, operands,
                                            collector.Slot(std::nullopt, &result), std::move(stop));
   if (!submitted.ok()) return failed(submitted);
   collector.WaitUntilPendingIs(0);
@@ -134,7 +140,17 @@ LaneResult ConformanceTest::Run(const GemmProblem& problem, const HostOperands& 
 
 void ConformanceTest::Check(GemmData& data, const PlanConstraints& constraints) {
   SCOPED_TRACE(ToString(data.problem()));
-  const LaneResult result = Run(data, constraints);
+  ExpectRight(data, Run(data, constraints));
+}
+
+void ConformanceTest::CheckPlan(const GemmProblem& problem, uint64_t seed, const Plan& plan) {
+  SCOPED_TRACE(SeedTrace(seed));
+  SCOPED_TRACE(ToString(problem) + " on " + ToString(plan));
+  GemmData data(problem, seed);
+  ExpectRight(data, RunPlan(problem, data.operands(), plan));
+}
+
+void ConformanceTest::ExpectRight(GemmData& data, const LaneResult& result) {
   ASSERT_TRUE(result.status.ok()) << result.status.ToString();
   const Mismatch mismatch = CompareWithReference(data.problem(), data.operands());
   EXPECT_TRUE(mismatch.ok) << mismatch.ToString();

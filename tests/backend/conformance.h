@@ -68,14 +68,19 @@ class ConformanceTest : public ::testing::Test {
   LaneResult Run(GemmData& data, const PlanConstraints& constraints = {}) {
     return Run(data.problem(), data.operands(), constraints);
   }
+  LaneResult RunPlan(const GemmProblem& problem, const HostOperands& operands, const Plan& plan,
+                     std::stop_token stop = {});
   // Runs and compares every element with the reference, and the guard bands.
   void Check(GemmData& data, const PlanConstraints& constraints = {});
   void Check(const GemmProblem& problem, uint64_t seed, const PlanConstraints& constraints = {});
+  void CheckPlan(const GemmProblem& problem, uint64_t seed, const Plan& plan);
 
   // Runs all at once, as many as there are lanes, in order of the vector.
   void RunConcurrently(const std::vector<GemmData*>& work);
 
  private:
+  void ExpectRight(GemmData& data, const LaneResult& result);
+
   std::unique_ptr<Backend> own_;
   Backend* backend_ = nullptr;  // own_, or one that lives as long as the process
   std::optional<Planner> planner_;

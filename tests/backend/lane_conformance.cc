@@ -1,4 +1,5 @@
 // Lanes: exclusive, all of them right at once, and with the same bits each time.
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -56,6 +57,29 @@ TEST_P(LaneConformance, TheSameProblemGivesTheSameBitsOnEveryLane) {
     std::vector<GemmData> runs(50, GemmData(problem, TestSeed()));
     RunConcurrently(Pointers(runs));
     for (const GemmData& run : runs) EXPECT_EQ(run.result(), runs.front().result());
+  }
+}
+
+// Whoever comes last adds up the parts of a tile, but always in the same order.
+TEST_P(LaneConformance, GivesTheSameBitsTwoHundredTimesOnAllLanesAtOnce) {
+  const DType type = backend().traits().kind == DeviceKind::kCpu ? DType::kF32 : DType::kBF16;
+  const Transposes ops = {Op::kN, Op::kT};
+  for (const auto& [m, n, k] : {std::array{64, 1024, 4096}, {130, 130, 8192}, {700, 900, 200}}) {
+    const GemmProblem problem = MakeProblem({type, type}, ops, m, n, k);
+    SCOPED_TRACE(ToString(problem) + " on " + ToString(*planner().PlanFor(problem)));
+    const GemmData once(problem, TestSeed());
+    std::vector<GemmData> copies(kSuiteLanes, once);
+    const std::vector<GemmData*> work = Pointers(copies);
+    std::vector<std::byte> first;
+    for (int run = 0; run < 200 / kSuiteLanes; ++run) {
+      for (GemmData& data : copies) data.PoisonResult(std::byte{0xff});
+      RunConcurrently(work);
+      if (first.empty()) {
+        first = copies[0].result();
+        EXPECT_TRUE(CompareWithReference(problem, copies[0].operands()).ok);
+      }
+      for (const GemmData& data : copies) ASSERT_EQ(data.result(), first) << "run " << run;
+    }
   }
 }
 

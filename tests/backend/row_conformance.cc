@@ -80,6 +80,61 @@ TEST_P(RowConformance, StridesAndBroadcastsOverABatchOfTiles) {
   }
 }
 
+// In clusters, and over the workspace.
+TEST_P(RowConformance, AddsUpTilesInParts) {
+  uint64_t seed = TestSeed();
+  size_t turn = 0;
+  for (const int split : {2, 3, 4, 8, 17}) {
+    const TypePair pair = Turn(types(), turn);
+    const EpilogueCase epilogue = Turn(EpiloguesFor(pair.ab), turn);
+    const Transposes ops = Turn(kAllTransposes, turn++);
+    const int64_t k = (2 * split + 1) * tile_k() - 3;
+    PlanConstraints parts = constraints();
+    parts.split_k = split;
+    for (const int batch : {1, 2}) {
+      GemmProblem problem = MakeProblem(pair, ops, tile_m() + 3, tile_n() - 1, k, epilogue);
+      problem.batch = batch;
+      problem = WithPadding(problem, 3);
+      const std::vector<Plan> plans = planner().Candidates(problem, parts);
+      if (plans.empty()) GTEST_SKIP() << planner().PlanFor(problem, parts).status().message();
+      for (const Plan& plan : plans) CheckPlan(problem, ++seed, plan);
+    }
+  }
+}
+
+// Two blocks with neighbouring tiles load half a panel each for both; one of three has no partner.
+TEST_P(RowConformance, SharesPanelsInPairs) {
+  uint64_t seed = TestSeed();
+  size_t turn = 0;
+  int plans = 0;
+  for (const Transposes ops : kAllTransposes) {
+    const TypePair pair = Turn(types(), turn);
+    const EpilogueCase epilogue = Turn(EpiloguesFor(pair.ab), turn++);
+    const int64_t k = (GetParam().stages + 2) * tile_k() + 3;
+    GemmProblem problem = MakeProblem(pair, ops, 2 * tile_m() + 5, 2 * tile_n() + 7, k, epilogue);
+    problem.batch = 2;
+    for (const Plan& plan : planner().Candidates(problem, constraints())) {
+      if (!plan.pair || plan.split_k > 1) continue;
+      CheckPlan(problem, ++seed, plan);
+      ++plans;
+    }
+  }
+  if (plans == 0) GTEST_SKIP() << "blocks of this kernel share nothing";
+}
+
+// More tiles than a device has SMs: the ring runs on from tile to tile.
+TEST_P(RowConformance, WalksSeveralTilesWithOneRing) {
+  if (GetParam().stages != 3) GTEST_SKIP() << "for 3 stages";
+  uint64_t seed = TestSeed();
+  for (const TypePair pair : {types().front(), types().back()}) {
+    const GemmProblem problem = MakeProblem(pair, Turn(kAllTransposes, seed), tile_m() * 19 + 5,
+                                            tile_n() * 16 + 7, tile_k() + 9);
+    for (const Plan& plan : planner().Candidates(problem, constraints())) {
+      CheckPlan(problem, ++seed, plan);
+    }
+  }
+}
+
 TEST_P(RowConformance, SpreadsNaNToItsRowAndColumnOnly) {
   for (const TypePair pair : types()) {
     if (pair.ab == DType::kI8) continue;

@@ -1,5 +1,6 @@
 // Kernels launched directly: what the compiler and the driver made of them, and the pipeline's
 // rules.
+#include <algorithm>
 #include <cstdint>
 #include <random>
 #include <string>
@@ -44,6 +45,8 @@ class KernelTest : public DeviceTest {
     params.stride_a = image.a.batch_stride, params.stride_b = image.b.batch_stride;
     params.stride_d = image.d.batch_stride;
     params.counters = reinterpret_cast<unsigned long long*>(base + image.counters_offset);
+    const DeviceBuffer workspace = *MakeDeviceBuffer(kWorkspaceBytes);
+    params.workspace = workspace.get();
     const Status launched = Launch(p, plan, params, nullptr);
     ASSERT_TRUE(launched.ok()) << launched.ToString();
     ASSERT_EQ(cudaMemcpy(host.data(), base, host.size(), cudaMemcpyDeviceToHost), cudaSuccess);
@@ -114,12 +117,54 @@ TEST_F(KernelTest, BitsDoNotDependOnTheStageCount) {
     std::vector<std::byte> first, d;
     std::vector<uint64_t> counters;
     for (int stages = 1; stages <= config.max_stages; ++stages) {
-      const StatusOr<Plan> plan = planner.PlanFor(p, {.row = row, .stages = stages, .split_k = {}});
+      const StatusOr<Plan> plan = planner.PlanFor(p, {.row = row, .stages = stages, .split_k = 1});
       if (!plan.ok()) break;
       Run(p, *plan, seed, d, counters);
       if (stages == 1) first = d;
       EXPECT_EQ(d, first) << kKernelTable[row].name << " stages " << stages;
     }
+  }
+}
+
+// A kernel may start while the one before it on the stream still runs, and must wait for its end.
+TEST_F(KernelTest, ALaunchReadsWhatTheOneBeforeItWrote) {
+  constexpr int kExtent = 512, kLaunches = 64;
+  const GemmProblem p = Problem(kExtent, kExtent, kExtent, DType::kBF16);
+  constexpr int64_t kBytes = int64_t{kExtent} * kExtent * 2;
+  std::vector<std::byte> start(kBytes), shift(kBytes), end(kBytes);
+  for (int64_t row = 0; row < kExtent; ++row) {
+    for (int64_t col = 0; col < kExtent; ++col) {
+      StoreElement(start.data(), p.type_a, row * kExtent + col, (row * 7 + col * 3) % 251);
+      StoreElement(shift.data(), p.type_a, row * kExtent + col, (row + 1) % kExtent == col);
+    }
+  }
+  const Planner planner(traits_);
+  for (int row = 0; row < kKernelRows; ++row) {
+    if (kKernelTable[row].config.family != Family::kTmaWgmma) continue;
+    const Plan plan = *planner.PlanFor(p, {.row = row, .stages = {}, .split_k = {}});
+    const DeviceBuffer memory = *MakeDeviceBuffer(3 * kBytes);
+    std::byte* const base = static_cast<std::byte*>(memory.get());
+    std::byte* const turns[] = {base, base + kBytes};
+    ASSERT_EQ(cudaMemcpy(base, start.data(), kBytes, cudaMemcpyHostToDevice), cudaSuccess);
+    ASSERT_EQ(cudaMemcpy(base + 2 * kBytes, shift.data(), kBytes, cudaMemcpyHostToDevice),
+              cudaSuccess);
+    GemmParams params;
+    params.b = base + 2 * kBytes;
+    params.lda = params.ldb = params.ldd = kExtent;
+    for (int i = 0; i < kLaunches; ++i) {
+      params.a = turns[i % 2], params.d = turns[(i + 1) % 2];
+      ASSERT_TRUE(Launch(p, plan, params, nullptr).ok());
+    }
+    ASSERT_EQ(cudaMemcpy(end.data(), base, kBytes, cudaMemcpyDeviceToHost), cudaSuccess);
+    int64_t wrong = 0;
+    for (int64_t i = 0; i < kExtent; ++i) {
+      for (int64_t j = 0; j < kExtent; ++j) {  // column j came from column j - kLaunches
+        const int64_t from = (j - kLaunches + kExtent) % kExtent;
+        wrong += LoadElement(end.data(), p.type_a, i * kExtent + j) !=
+                 LoadElement(start.data(), p.type_a, i * kExtent + from);
+      }
+    }
+    EXPECT_EQ(wrong, 0) << kKernelTable[row].name;
   }
 }
 
@@ -131,7 +176,12 @@ TEST_F(KernelTest, CountersAddUpToTheTilesAndStepsOfTheLaunch) {
     const DType type = config.family == Family::kCpAsyncSimt ? DType::kF32 : DType::kF16;
     const GemmProblem p = Problem(300, 500, 1000, type, 2);
     for (const int stages : {1, 3}) {
-      const Plan plan = *planner.PlanFor(p, {.row = row, .stages = stages, .split_k = {}});
+      const std::vector<Plan> plans =
+          planner.Candidates(p, {.row = row, .stages = stages, .split_k = 1});
+      const auto alone =
+          std::find_if(plans.begin(), plans.end(), [](const Plan& plan) { return !plan.pair; });
+      ASSERT_NE(alone, plans.end());
+      const Plan& plan = *alone;
       std::vector<std::byte> d;
       std::vector<uint64_t> counters;
       Run(p, plan, 1, d, counters);

@@ -1,5 +1,6 @@
 #include "kernels/plan/planner.h"
 
+#include <array>
 #include <cstdint>
 #include <string>
 
@@ -77,13 +78,40 @@ TEST(PlannerTest, PicksTheFirstOfItsCandidates) {
   }
 }
 
-TEST(PlannerTest, NeverPicksMoreStagesThanThereAreKTiles) {
+TEST(PlannerTest, NeverPicksMoreStagesThanABlockHasKTiles) {
   const Planner planner = H200();
   for (int64_t k = 1; k <= 640; k += 13) {
-    const StatusOr<Plan> plan = planner.PlanFor(Problem(4096, 4096, k));
+    const StatusOr<Plan> plan = planner.PlanFor(Problem(128, 128, k));
     ASSERT_TRUE(plan.ok());
     EXPECT_LE(plan->stages, CeilDiv(k, kKernelTable[plan->row].config.block_k)) << "k=" << k;
   }
+}
+
+TEST(PlannerTest, FewTilesWithALongKAreCutIntoPartsThatFillTheDevice) {
+  const Planner planner = H200();
+  for (const auto& [m, n, k] : {std::array{128, 128, 65536}, {512, 512, 32768}, {64, 1024, 8192}}) {
+    const StatusOr<Plan> plan = planner.PlanFor(Problem(m, n, k));
+    ASSERT_TRUE(plan.ok());
+    EXPECT_GT(plan->split_k, 1) << ToString(*plan);
+  }
+  const StatusOr<Plan> full = planner.PlanFor(Problem(12 * 128, 11 * 256, 8192));
+  ASSERT_TRUE(full.ok());
+  EXPECT_EQ(full->split_k, 1) << ToString(*full) << ": 132 tiles are one for each SM";
+}
+
+TEST(PlannerTest, AForcedSplitIsMetOrRefusedWithItsLimit) {
+  const Planner planner = H200();
+  const GemmProblem p = Problem(64, 64, 6400);
+  const StatusOr<Plan> plan =
+      planner.PlanFor(p, {.row = RowByName("tma_wgmma_64x64x128"), .stages = {}, .split_k = 7});
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan->split_k, 7);
+  const Status status = planner.PlanFor(p, {.row = {}, .stages = {}, .split_k = 101}).status();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.field(), "plan.split_k");
+  EXPECT_THAT(status.message(), HasSubstr("plan.split_k=101 is not from 1 to the limit 100"));
+  EXPECT_EQ(planner.PlanFor(p, {.row = {}, .stages = {}, .split_k = 0}).status().field(),
+            "plan.split_k");
 }
 
 TEST(PlannerTest, LongKTakesMoreThanOneStageAndASmallTileForFewRows) {
@@ -93,7 +121,7 @@ TEST(PlannerTest, LongKTakesMoreThanOneStageAndASmallTileForFewRows) {
   EXPECT_GE(large->stages, 2);
   const StatusOr<Plan> small = planner.PlanFor(Problem(64, 64, 4096));
   ASSERT_TRUE(small.ok());
-  EXPECT_EQ(small->kernel(), "tma_wgmma_64x64x64");
+  EXPECT_EQ(kKernelTable[small->row].config.block_m, 64) << ToString(*small);
 }
 
 TEST(PlannerTest, TheTmaKernelsAreForComputeCapability90Alone) {
@@ -141,7 +169,9 @@ TEST(PlannerTest, RefusesWhatCannotRunWithFieldValueAndLimit) {
   status = refusal({.row = RowByName("simt_64x64x16"), .stages = {}, .split_k = {}});
   EXPECT_EQ(status.field(), "plan.kernel");
   EXPECT_THAT(status.message(), HasSubstr("simt_64x64x16"));
-  EXPECT_EQ(refusal({.row = {}, .stages = {}, .split_k = 2}).field(), "plan.split_k");
+  status = refusal({.row = RowByName("cp_async_128x128x64"), .stages = {}, .split_k = 2});
+  EXPECT_EQ(status.field(), "plan.split_k");
+  EXPECT_THAT(status.message(), HasSubstr("plan.split_k=2 is not from 1 to the limit 1"));
 }
 
 TEST(PlannerTest, ADeviceWithLessSharedMemoryGetsFewerStages) {

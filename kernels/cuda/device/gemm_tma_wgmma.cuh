@@ -6,17 +6,22 @@
 //
 //   warpgroup 0      producer: one thread issues the copies of K step after K step, across tiles,
 //                    as far ahead as the ring allows
-//   warpgroups 1, 2  consumers: each multiplies its half of the tile's rows, then finishes and
-//   stores
-//                    it while the producer already fills the ring for the next tile
+//   the others       consumers, one to three: each multiplies its share of the tile's rows, then
+//                    finishes and stores it while the producer already fills the ring for the next
+//                    tile
 //
 // Registers move from the producer to the consumers (setmaxnreg), whose accumulators fill most of
 // theirs. tma_pipeline.cuh has the ring's rules.
 //
-// A panel in shared memory is a row of 128-byte wide boxes, swizzled by the copy engine. Where K
-// runs along the stored row, one box holds all of the panel's rows and 64 elements of K; where M or
-// N does, each box holds 64 elements of it and the 64 K values of the step. wgmma reads both kinds.
-// Edges of M, N and K are filled with zeros by the load and cut off by the store.
+// A panel in shared memory is a row of 128-byte wide boxes (64 where it is narrower), swizzled by
+// the copy engine. Where K runs along the stored row, each box holds all of the panel's rows and 64
+// elements of K; where M or N does, each box holds 64 elements of it and the K values of the step.
+// wgmma reads both kinds. Edges of M, N and K are filled with zeros by the load and cut off by the
+// store.
+//
+// Fewer tiles than SMs, and a long K: each tile is computed in parts, by the blocks of a cluster,
+// which add them up in shared memory, or as matrices of their own, which a second kernel adds up
+// (instances/sum_parts.cu). Or blocks work in pairs that share a panel (tma_pipeline.cuh).
 #pragma once
 
 #include "kernels/cuda/device/epilogue.cuh"
@@ -29,43 +34,66 @@
 
 namespace gemmd {
 
-inline constexpr int kWarpgroup = 128;      // threads
-inline constexpr int kBoxRowElements = 64;  // 128 bytes
-inline constexpr int kAtomBytes = 1024;     // 8 rows of 128 bytes: the swizzle's period
+inline constexpr int kWarpgroup = 128;       // threads
+inline constexpr int kBoxRowElements = 64;   // 128 bytes
+inline constexpr int kSwizzlePeriod = 1024;  // bytes: 8 rows of 128
 
-// One operand's panel: kMn elements along M or N, 64 along K.
-template <int kMn, bool kKContiguous>
+// One operand's panel: kMn elements along M or N, kK along K.
+template <int kMn, int kK, bool kKContiguous>
 struct TmaPanel {
-  static constexpr int kBytes = kMn * kBoxRowElements * 2;
-  static constexpr int kBoxes = kKContiguous ? 1 : kMn / kBoxRowElements;
+  static constexpr int kRowElements =
+      kKContiguous || kMn >= kBoxRowElements ? kBoxRowElements : kMn;
+  static constexpr int kRowBytes = kRowElements * 2;  // of a box, and the swizzle's width
+  static constexpr int kBytes = kMn * kK * 2;
+  static constexpr int kBoxes = (kKContiguous ? kK : kMn) / kRowElements;
   static constexpr int kBoxBytes = kBytes / kBoxes;
-  static_assert(kMn <= 256 && kMn % kBoxRowElements == 0);
+  static constexpr int kBoxRows = kKContiguous ? kMn : kK;
+  static_assert(kMn <= 256 && kK <= 256 && kBoxes * kBoxBytes == kBytes);
+  static_assert(kBoxRows / 2 * kRowBytes % 1024 == 0, "halves keep the swizzle's phase");
+  static_assert(kRowBytes == 128 || kRowBytes == 64);
 
   __device__ static void Load(uint32_t panel, const CUtensorMap* map, uint32_t barrier, int mn,
                               int k, int matrix) {
-    if constexpr (kKContiguous) {
-      ptx::cp_async_bulk_tensor_3d_load(panel, map, barrier, k, mn, matrix);
-    } else {
 #pragma unroll
-      for (int box = 0; box < kBoxes; ++box) {
-        ptx::cp_async_bulk_tensor_3d_load(panel + box * kBoxBytes, map, barrier,
-                                          mn + box * kBoxRowElements, k, matrix);
-      }
+    for (int box = 0; box < kBoxes; ++box) {
+      const int along_row = (kKContiguous ? k : mn) + box * kRowElements;
+      ptx::cp_async_bulk_tensor_3d_load(panel + box * kBoxBytes, map, barrier, along_row,
+                                        kKContiguous ? mn : k, matrix);
     }
   }
 
-  // wgmma's matrix descriptor for 16 K values from `k`, of the panel's part that starts at `mn` (a
-  // multiple of 64). Fields in units of 16 bytes: start (0-13), leading offset (16-29), stride
-  // offset (32-45); 128-byte swizzle (62-63 = 1).
+  // Half of every box's rows, for both blocks of a pair; the other block loads the other half. The
+  // map's boxes have half as many rows.
+  __device__ static void LoadHalf(int rank, uint32_t panel, const CUtensorMap* map,
+                                  uint32_t barrier, int mn, int k, int matrix) {
+    const int row = rank * (kBoxRows / 2);
+#pragma unroll
+    for (int box = 0; box < kBoxes; ++box) {
+      const int along_row = (kKContiguous ? k : mn) + box * kRowElements;
+      ptx::cp_async_bulk_tensor_3d_load_multicast(panel + box * kBoxBytes + row * kRowBytes, map,
+                                                  barrier, along_row, (kKContiguous ? mn : k) + row,
+                                                  matrix, 0b11);
+    }
+  }
+
+  // wgmma's matrix descriptor, in units of 16 bytes: start (bits 0-13), leading offset (16-29),
+  // stride offset (32-45); swizzle (62-63): 1 for 128 bytes, 2 for 64.
   //   K-contiguous: stride = 8 rows of M or N; the leading offset is not used.
-  //   K-strided:    stride = 8 rows of K; leading = 64 elements of M or N, one box.
-  __device__ static uint64_t Descriptor(uint32_t panel, int mn, int k) {
-    const uint32_t start = kKContiguous ? panel + mn * 128 + k * 2
-                                        : panel + mn / kBoxRowElements * kBoxBytes + k * 128;
-    constexpr uint64_t kLeading = kKContiguous ? 1 : kBoxBytes >> 4;
-    constexpr uint64_t kStride = kAtomBytes >> 4;
-    return (static_cast<uint64_t>(start & 0x3ffff) >> 4) | kLeading << 16 | kStride << 32 |
-           uint64_t{1} << 62;
+  //   K-strided:    stride = 8 rows of K; leading = a row's elements of M or N, one box.
+  // A block's own shared memory takes 18 bits of an address (a cluster's windows have more); so the
+  // low word of any place in the ring is that of the first panel plus a distance.
+  static constexpr uint32_t kHigh = 8 * kRowBytes >> 4 | (kRowBytes == 128 ? 1u : 2u) << 30;
+  static constexpr uint32_t kLeading = kKContiguous ? 1 : kBoxBytes >> 4;
+  __device__ static uint32_t Low(uint32_t address) {
+    return (address & 0x3ffff) >> 4 | kLeading << 16;
+  }
+
+  // Distance to 16 K values from `k`, of the part that starts at `mn` (a multiple of 64).
+  __device__ static constexpr uint32_t Distance(int mn, int k) {
+    const int along_row = kKContiguous ? k : mn, row = kKContiguous ? mn : k;
+    return (along_row / kRowElements * kBoxBytes + row * kRowBytes +
+            along_row % kRowElements * 2) >>
+           4;
   }
 };
 
@@ -77,87 +105,97 @@ struct WgmmaTile {
   static constexpr int kGroupM = kBlockM / kConsumers;  // rows of a warpgroup
   static constexpr int kFragsM = kGroupM / 64;          // wgmmas along m
   static constexpr int kAcc = kBlockN / 2;              // registers of one of them
-  using PanelA = TmaPanel<kBlockM, !kTransA>;
-  using PanelB = TmaPanel<kBlockN, kTransB>;
+  using PanelA = TmaPanel<kBlockM, kBlockK, !kTransA>;
+  using PanelB = TmaPanel<kBlockN, kBlockK, kTransB>;
   using Accumulators = float[kFragsM][kAcc];
   static constexpr uint32_t kStageBytes = PanelA::kBytes + PanelB::kBytes;
+  static constexpr bool kPairsAlongM = PairsAlongM(kCfg);
 
-  // Through which results leave: 64 rows of 128 bytes, two a warpgroup.
-  static constexpr int kStoreBytes = 64 * 128;
-  static constexpr int kStoreBuffers = 2;
+  static constexpr int kConsumersBarrier = kConsumers + 1;  // 1 .. kConsumers are a warpgroup's own
+  static constexpr int kStoreBoxBytes = static_cast<int>(kTmaStoreBoxBytes);
 
-  static_assert(kBlockK == kBoxRowElements && kGroupM % 64 == 0);
+  static_assert(kBlockK % kBoxRowElements == 0 && kGroupM % 64 == 0);
   static_assert(kStageBytes == StageBytes(kCfg));
-  static_assert(kStageBytes % kAtomBytes == 0 && PanelA::kBytes % kAtomBytes == 0);
+  static_assert(kStageBytes % kSwizzlePeriod == 0 && PanelA::kBytes % kSwizzlePeriod == 0);
   static_assert(kFragsM * kAcc <= 128, "more accumulators spill");
 
-  // The K steps of one tile. Slots are released one step late, when the wgmmas that read them are
-  // known to be done while the next step's already run. A ring of one slot cannot wait for that:
-  // its only slot must be released before it can be filled again.
+  // `steps` K steps of one tile. Slots are released one step late, when the wgmmas that read them
+  // are known to be done while the next step's already run. A ring of one slot cannot wait for
+  // that: its only slot must be released before it can be filled again.
   __device__ static void Multiply(Accumulators& acc, const TmaRing& ring, RingState& state,
-                                  WaitCounter& waits, uint32_t stages_base, int group, int k_tiles,
-                                  bool release) {
+                                  WaitCounter& waits, uint32_t stages_base, int group, int steps,
+                                  int lane) {
     const bool single = ring.stages() == 1;
+    const uint32_t first_a = PanelA::Low(stages_base) + PanelA::Distance(group * kGroupM, 0);
+    const uint32_t first_b = PanelB::Low(stages_base + PanelA::kBytes);
     int previous = 0;
-    for (int step = 0; step < k_tiles; ++step) {
+    for (int step = 0; step < steps; ++step) {
+      // The same in all threads already; said so, the descriptors stay in uniform registers, and
+      // small tiles are not bound by moving them there.
+      const uint32_t slot = __shfl_sync(0xffffffff, state.slot, 0);
       ring.ConsumerWait(state, waits);
-      const uint32_t panel_a = stages_base + state.slot * kStageBytes;
-      const uint32_t panel_b = panel_a + PanelA::kBytes;
+      const uint32_t low_a = first_a + slot * (kStageBytes >> 4);
+      const uint32_t low_b = first_b + slot * (kStageBytes >> 4);
       ptx::wgmma_fence();
 #pragma unroll
       for (int k = 0; k < kBlockK; k += 16) {
 #pragma unroll
         for (int i = 0; i < kFragsM; ++i) {
           ptx::wgmma_m64k16<T, kBlockN, kTransA, !kTransB>(
-              acc[i], PanelA::Descriptor(panel_a, group * kGroupM + i * 64, k),
-              PanelB::Descriptor(panel_b, 0, k), step > 0 || k > 0);
+              acc[i], ptx::Join(low_a + PanelA::Distance(i * 64, k), PanelA::kHigh),
+              ptx::Join(low_b + PanelB::Distance(0, k), PanelB::kHigh), step > 0 || k > 0);
         }
       }
       ptx::wgmma_commit_group();
       if (single) {
         ptx::wgmma_wait_group<0>();
-        if (release) ring.ConsumerRelease(state.slot);
+        ring.ConsumerRelease(state.slot, lane);
       } else {
         ptx::wgmma_wait_group<1>();
-        if (release && step > 0) ring.ConsumerRelease(previous);
+        if (step > 0) ring.ConsumerRelease(previous, lane);
       }
       previous = state.slot;
       state.Advance(ring.stages());
     }
     ptx::wgmma_wait_group<0>();
-    if (release && !single) ring.ConsumerRelease(previous);
+    if (!single) ring.ConsumerRelease(previous, lane);
   }
 
   // D = alpha * acc and nothing else: scaled on the way to shared memory, stored from there by the
-  // copy engine in boxes of 64 rows and 128 bytes, two buffers in turn, so that the last stores run
-  // on under the next tile's products. Out is the type of D.
+  // copy engine, box by box, as many at a time as there are buffers. The last stores run on under
+  // the next tile's products. Out is the type of D.
   template <typename Out>
   __device__ static void StorePlain(const TmaParams& params, const Accumulators& acc,
-                                    uint32_t buffers, int& turn, int barrier_id, int batch,
-                                    int row0, int col0) {
-    constexpr int kBoxCols = 128 / sizeof(Out);
-    const int thread = threadIdx.x % kWarpgroup;
+                                    uint32_t buffers, int barrier_id, int batch, int row0,
+                                    int col0) {
+    constexpr int kBoxCols = 128 / sizeof(Out), kBoxesN = kBlockN / kBoxCols;
+    constexpr int kBoxes = kFragsM * kBoxesN;
     const GemmParams& p = params.gemm;
+    const bool storer = threadIdx.x % kWarpgroup == 0;
+    int filled = 0;
 #pragma unroll
-    for (int i = 0; i < kFragsM; ++i) {
-#pragma unroll
-      for (int box = 0; box < kBlockN / kBoxCols; ++box) {
-        const uint32_t buffer = buffers + turn * kStoreBytes;
-        // The store that last read this buffer was issued kStoreBuffers turns ago.
-        if (thread == 0) ptx::cp_async_bulk_wait_group_read<kStoreBuffers - 1>();
+    for (int box = 0; box < kBoxes; ++box) {
+      if (filled == 0) {
+        if (storer) ptx::cp_async_bulk_wait_group_read<0>();
         ptx::bar_sync(barrier_id, kWarpgroup);
-        FillBox<Out>(acc[i], box * kBoxCols, p.alpha, buffer);
-        ptx::fence_proxy_async_shared();
-        ptx::bar_sync(barrier_id, kWarpgroup);
-        if (thread == 0) {
-          const int row = row0 + i * 64, col = col0 + box * kBoxCols;
-          if (row < p.m && col < p.n) {
-            ptx::cp_async_bulk_tensor_3d_store(&params.d, buffer, col, row, batch);
-          }
-          ptx::cp_async_bulk_commit_group();
-        }
-        turn ^= 1;
       }
+      FillBox<Out>(acc[box / kBoxesN], box % kBoxesN * kBoxCols, p.alpha,
+                   buffers + filled * kStoreBoxBytes);
+      ++filled;
+      if (filled < p.store_buffers && box + 1 < kBoxes) continue;
+      ptx::fence_proxy_async_shared();
+      ptx::bar_sync(barrier_id, kWarpgroup);
+      if (storer) {
+        for (int i = 0; i < filled; ++i) {
+          const int stored = box + 1 - filled + i;
+          const int row = row0 + stored / kBoxesN * 64, col = col0 + stored % kBoxesN * kBoxCols;
+          if (row >= p.m || col >= p.n) continue;
+          ptx::cp_async_bulk_tensor_3d_store(&params.d, buffers + i * kStoreBoxBytes, col, row,
+                                             batch);
+        }
+        ptx::cp_async_bulk_commit_group();
+      }
+      filled = 0;
     }
   }
 
@@ -223,6 +261,63 @@ struct WgmmaTile {
     // box sees to that.
   }
 
+  // The tile of a cluster whose blocks each computed a part of it: their sums meet in shared
+  // memory, in the place of the ring, which is done with. Each block adds up and stores its share
+  // of the tile's rows, the parts in the order of the blocks. Called by all consumers of the
+  // cluster.
+  template <typename Out>
+  __device__ static void StoreOfCluster(const GemmParams& p, const Accumulators& acc, uint32_t sums,
+                                        int consumer, int batch, int row0, int col0) {
+    constexpr int kThreads = kConsumers * kWarpgroup, kBoxesN = kBlockN / 32, kRunsN = kBlockN / 8;
+    ptx::bar_sync(kConsumersBarrier, kThreads);  // all warps' products have read the ring
+    const uint32_t own = sums + consumer * kFragsM * kBoxesN * kStoreBoxBytes;
+#pragma unroll
+    for (int box = 0; box < kFragsM * kBoxesN; ++box) {
+      FillBox<float>(acc[box / kBoxesN], box % kBoxesN * 32, 1.0F, own + box * kStoreBoxBytes);
+    }
+    ptx::cluster_sync();
+    const int share = kBlockM * kRunsN / p.parts;
+    const int first = static_cast<int>(ptx::cluster_ctarank()) * share;
+#pragma unroll 1
+    for (int run = first + static_cast<int>(threadIdx.x) - kWarpgroup; run < first + share;
+         run += kThreads) {
+      const int row = run / kRunsN, col = run % kRunsN * 8, box = row / 64 * kBoxesN + col / 32;
+      const uint32_t line = sums + box * kStoreBoxBytes + row % 64 * 128;
+      const int chunk = col % 32 / 4;
+      float x[8] = {};
+#pragma unroll 4
+      for (int block = 0; block < p.parts; ++block) {
+        const uint32_t there = ptx::mapa(line, block);
+        const float4 low = ptx::ld_shared_cluster_v4(there + ((chunk ^ (row & 7)) << 4));
+        const float4 high = ptx::ld_shared_cluster_v4(there + (((chunk + 1) ^ (row & 7)) << 4));
+        x[0] += low.x, x[1] += low.y, x[2] += low.z, x[3] += low.w;
+        x[4] += high.x, x[5] += high.y, x[6] += high.z, x[7] += high.w;
+      }
+      FinishRun<Out>(p, batch, row0 + row, col0 + col, x);
+    }
+    ptx::cluster_sync_relaxed();  // nobody reads this block's sums any more
+  }
+
+  // The tile from (m, n) of D's matrix on, of which this consumer has its rows in `acc`. `sums` is
+  // the ring, `buffers` are the consumer's own. Out is the type of D.
+  template <typename Out>
+  __device__ static void Store(const TmaParams& params, const Accumulators& acc, uint32_t sums,
+                               char* buffers, int consumer, int matrix, int m, int n) {
+    const GemmParams& p = params.gemm;
+    const int row0 = m + consumer * kGroupM, barrier_id = consumer + 1;
+    if (p.cluster) {
+      StoreOfCluster<Out>(p, acc, sums, consumer, matrix, m, n);
+      return;
+    }
+    if constexpr (kBlockN >= 64) {  // a 16-bit box's columns
+      if (p.beta == 0.0F && p.bias_axis == BiasAxis::kNone && p.act == Activation::kNone) {
+        StorePlain<Out>(params, acc, ptx::SharedAddress(buffers), barrier_id, matrix, row0, n);
+        return;
+      }
+    }
+    StoreFinished<Out>(p, acc, buffers, barrier_id, matrix, row0, n);
+  }
+
   template <typename Out>
   __device__ static uint32_t Pack(float x0, float x1) {
     const Out low = FromFloat<Out>(x0), high = FromFloat<Out>(x1);
@@ -235,17 +330,18 @@ template <int kRow, typename T, bool kTransA, bool kTransB>
 __global__ void __launch_bounds__(Threads(kKernelTable[kRow].config), 1)
     GemmTmaWgmma(const __grid_constant__ TmaParams params) {
   using Tile = WgmmaTile<kRow, T, kTransA, kTransB>;
-  // Registers of a thread: 168 of 384 at launch; 40 + 2 * 232 = 504 = 3 * 168. One consumer has as
-  // many as it can use anyway.
-  constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
-  constexpr bool kMoveRegisters = Tile::kConsumers == 2;
+  // Registers of a thread: those of a launch of all warpgroups, moved from the producer to the
+  // consumers. 56 + 2 * 224 = 3 * 168; 32 + 3 * 160 = 4 * 128. One consumer has as many as it can
+  // use anyway.
+  constexpr bool kMoveRegisters = Tile::kConsumers > 1;
+  constexpr int kProducerRegisters = Tile::kConsumers == 3 ? 32 : 56;
+  constexpr int kConsumerRegisters = Tile::kConsumers == 3 ? 160 : 224;
   extern __shared__ __align__(1024) char smem[];
   const GemmParams& p = params.gemm;
-  const uint32_t base = ptx::SharedAddress(smem);
-  const uint32_t stages_base = base;
+  const uint32_t stages_base = ptx::SharedAddress(smem);
   const uint32_t stores_base = stages_base + p.stages * Tile::kStageBytes;
-  const TmaRing ring(stores_base + Tile::kConsumers * Tile::kStoreBuffers * Tile::kStoreBytes,
-                     p.stages);
+  const uint32_t store_bytes = p.store_buffers * Tile::kStoreBoxBytes;  // of a consumer
+  const TmaRing ring(stores_base + Tile::kConsumers * store_bytes, p.stages, p.pair ? 2 : 1);
 
   if (threadIdx.x == 0) {
     ring.Init(Tile::kConsumers * 4);
@@ -253,29 +349,44 @@ __global__ void __launch_bounds__(Threads(kKernelTable[kRow].config), 1)
     ptx::prefetch_tensormap(&params.b);
     ptx::prefetch_tensormap(&params.d);
   }
-  __syncthreads();
+  if (p.pair) {
+    ptx::cluster_sync_relaxed();  // the initialised barriers have a fence of their own
+  } else {
+    __syncthreads();
+  }
+  // All of the above runs while the kernel before still does.
+  ptx::griddepcontrol_launch_dependents();
+  ptx::griddepcontrol_wait();
 
-  const int group = static_cast<int>(threadIdx.x) / kWarpgroup;
-  const int64_t tiles_of_one = int64_t{p.m_tiles} * p.n_tiles;
-  const int64_t tiles = tiles_of_one * p.batch;
+  const int group = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / kWarpgroup, 0);
   const bool probe = p.counters != nullptr;
+  const int rank = p.pair ? static_cast<int>(ptx::cluster_ctarank()) : 0;
+  constexpr bool kPairsAlongM = Tile::kPairsAlongM;
+  TileWalk walk(p, rank, kPairsAlongM);
   RingState state;
   if (group == 0) {
     if constexpr (kMoveRegisters) ptx::setmaxnreg_dec<kProducerRegisters>();
     if (threadIdx.x == 0) {
       WaitCounter waits{probe};
-      for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-        const int batch = static_cast<int>(tile / tiles_of_one);
-        const TileCoord at =
-            TileAt(static_cast<unsigned>(tile % tiles_of_one), p.m_tiles, p.n_tiles);
-        const int matrix_a = p.stride_a == 0 ? 0 : batch, matrix_b = p.stride_b == 0 ? 0 : batch;
-        for (int step = 0; step < p.k_tiles; ++step) {
-          const uint32_t barrier = ring.ProducerAcquire(state, Tile::kStageBytes, waits);
+      while (walk.Next()) {
+        const int matrix_a = p.stride_a == 0 ? 0 : walk.batch();
+        const int matrix_b = p.stride_b == 0 ? 0 : walk.batch();
+        const int m = walk.at().m * Tile::kBlockM, n = walk.at().n * Tile::kBlockN;
+        for (int step = walk.k_begin(); step < walk.k_end(); ++step) {
+          const uint32_t barrier = ring.ProducerAcquire(state, p.stage_bytes, waits);
           const uint32_t panel_a = stages_base + state.slot * Tile::kStageBytes;
-          Tile::PanelA::Load(panel_a, &params.a, barrier, at.m * Tile::kBlockM,
-                             step * Tile::kBlockK, matrix_a);
-          Tile::PanelB::Load(panel_a + Tile::PanelA::kBytes, &params.b, barrier,
-                             at.n * Tile::kBlockN, step * Tile::kBlockK, matrix_b);
+          const uint32_t panel_b = panel_a + Tile::PanelA::kBytes;
+          const int k = step * Tile::kBlockK;
+          if (p.pair && !kPairsAlongM) {
+            Tile::PanelA::LoadHalf(rank, panel_a, &params.a, barrier, m, k, matrix_a);
+          } else {
+            Tile::PanelA::Load(panel_a, &params.a, barrier, m, k, matrix_a);
+          }
+          if (p.pair && kPairsAlongM) {
+            Tile::PanelB::LoadHalf(rank, panel_b, &params.b, barrier, n, k, matrix_b);
+          } else {
+            Tile::PanelB::Load(panel_b, &params.b, barrier, n, k, matrix_b);
+          }
           state.Advance(p.stages);
         }
       }
@@ -284,37 +395,29 @@ __global__ void __launch_bounds__(Threads(kKernelTable[kRow].config), 1)
   } else {
     if constexpr (kMoveRegisters) ptx::setmaxnreg_inc<kConsumerRegisters>();
     const int consumer = group - 1;
-    const bool leader = threadIdx.x % 32 == 0;
+    const int lane = static_cast<int>(threadIdx.x) % 32;
     const bool reporter = probe && threadIdx.x == kWarpgroup;
-    const uint32_t buffers = stores_base + consumer * Tile::kStoreBuffers * Tile::kStoreBytes;
-    char* const buffer = smem + (buffers - base);
-    const bool plain =
-        p.beta == 0.0F && p.bias_axis == BiasAxis::kNone && p.act == Activation::kNone;
+    char* const buffers = smem + (stores_base - stages_base) + consumer * store_bytes;
     WaitCounter waits{reporter};
     uint32_t mainloop = 0, epilogue = 0, k_tiles = 0;
-    int turn = 0;
-    for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-      const int batch = static_cast<int>(tile / tiles_of_one);
-      const TileCoord at = TileAt(static_cast<unsigned>(tile % tiles_of_one), p.m_tiles, p.n_tiles);
-      const int row0 = at.m * Tile::kBlockM + consumer * Tile::kGroupM;
-      const int col0 = at.n * Tile::kBlockN;
+    while (walk.Next()) {
+      const int steps = walk.k_end() - walk.k_begin();
       typename Tile::Accumulators acc;
       const uint32_t start = reporter ? ptx::clock() : 0;
-      Tile::Multiply(acc, ring, state, waits, stages_base, consumer, p.k_tiles, leader);
+      Tile::Multiply(acc, ring, state, waits, stages_base, consumer, steps, lane);
       const uint32_t multiplied = reporter ? ptx::clock() : 0;
-      if (plain && p.f32_result) {
-        Tile::template StorePlain<float>(params, acc, buffers, turn, group, batch, row0, col0);
-      } else if (plain) {
-        Tile::template StorePlain<T>(params, acc, buffers, turn, group, batch, row0, col0);
-      } else if (p.f32_result) {
-        Tile::template StoreFinished<float>(p, acc, buffer, group, batch, row0, col0);
+      // Parts outside a cluster are matrices of their own.
+      const int matrix = p.cluster ? walk.batch() : walk.batch() * p.parts + walk.part();
+      const int m = walk.at().m * Tile::kBlockM, n = walk.at().n * Tile::kBlockN;
+      if (p.f32_result) {
+        Tile::template Store<float>(params, acc, stages_base, buffers, consumer, matrix, m, n);
       } else {
-        Tile::template StoreFinished<T>(p, acc, buffer, group, batch, row0, col0);
+        Tile::template Store<T>(params, acc, stages_base, buffers, consumer, matrix, m, n);
       }
       if (reporter) {
         mainloop += multiplied - start;
         epilogue += ptx::clock() - multiplied;
-        k_tiles += p.k_tiles;
+        k_tiles += steps;
       }
     }
     if (threadIdx.x % kWarpgroup == 0) ptx::cp_async_bulk_wait_group_read<0>();
@@ -325,6 +428,8 @@ __global__ void __launch_bounds__(Threads(kKernelTable[kRow].config), 1)
       atomicAdd(&p.counters[4], static_cast<unsigned long long>(k_tiles));
     }
   }
+  // The other block of a pair may still fill this one's slots, or tell it of its own.
+  if (p.pair) ptx::cluster_sync_relaxed();
 }
 
 }  // namespace gemmd

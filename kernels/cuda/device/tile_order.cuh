@@ -1,17 +1,21 @@
-// Which tile of D a block computes.
+// Which tiles of D, and which K steps of them, a block computes.
 #pragma once
+
+#include <cstdint>
 
 #include <cuda_runtime.h>
 
-namespace gemmd {
+#include "kernels/cuda/gemm_params.h"
 
-// Tile rows that are walked together: blocks that run at the same time then share a few rows of A
-// and columns of B, which stay in L2.
-inline constexpr int kTileGroup = 8;
+namespace gemmd {
 
 struct TileCoord {
   int m, n;  // in tiles
 };
+
+// Tile rows that are walked together: blocks that run at the same time then share a few rows of A
+// and columns of B, which stay in L2.
+inline constexpr int kTileGroup = 8;
 
 // Column by column within groups of kTileGroup tile rows. `index` < m_tiles * n_tiles.
 __device__ __forceinline__ TileCoord TileAt(unsigned index, int m_tiles, int n_tiles) {
@@ -22,5 +26,62 @@ __device__ __forceinline__ TileCoord TileAt(unsigned index, int m_tiles, int n_t
   const unsigned within = index - group * group_tiles;
   return {first_m + static_cast<int>(within % rows), static_cast<int>(within / rows)};
 }
+
+// The work of one persistent block: every so-manyth part of a tile, the parts of a tile one after
+// another. Producer and consumers each walk the same.
+class TileWalk {
+ public:
+  // `rank` is the block's place in its pair, 0 without one; pairs are neighbours along M or N.
+  __device__ TileWalk(const GemmParams& p, int rank, bool pairs_along_m)
+      : p_(p),
+        rank_(rank),
+        pairs_along_m_(pairs_along_m),
+        tiles_of_one_(int64_t{p.m_tiles} * p.n_tiles),
+        count_(tiles_of_one_ * p.batch * p.parts),
+        next_(p.pair ? blockIdx.x / 2 : blockIdx.x) {}
+
+  // The next part, which is a whole tile where p.parts is 1; false at the end.
+  __device__ bool Next() {
+    if (next_ >= count_) return false;
+    int64_t tile = next_;
+    k_begin_ = part_ = 0;
+    k_end_ = p_.k_tiles;
+    if (p_.parts > 1) {
+      tile /= p_.parts;
+      part_ = static_cast<int>(next_ - tile * p_.parts);
+      k_begin_ = static_cast<int>(int64_t{part_} * p_.k_tiles / p_.parts);
+      k_end_ = static_cast<int>(int64_t{part_ + 1} * p_.k_tiles / p_.parts);
+    }
+    batch_ = 0;
+    if (p_.batch > 1) {
+      batch_ = static_cast<int>(tile / tiles_of_one_);
+      tile -= batch_ * tiles_of_one_;
+    }
+    at_ = TileAt(static_cast<unsigned>(tile), p_.m_tiles, p_.n_tiles);
+    if (p_.pair) {
+      int& along = pairs_along_m_ ? at_.m : at_.n;
+      along = 2 * along + rank_;
+    }
+    next_ += p_.pair ? gridDim.x / 2 : gridDim.x;
+    return true;
+  }
+
+  __device__ int batch() const { return batch_; }
+  __device__ TileCoord at() const { return at_; }
+  __device__ int part() const { return part_; }
+  // K steps of the part.
+  __device__ int k_begin() const { return k_begin_; }
+  __device__ int k_end() const { return k_end_; }
+
+ private:
+  const GemmParams& p_;
+  const int rank_;
+  const bool pairs_along_m_;
+  const int64_t tiles_of_one_;  // product of the batch
+  const int64_t count_;
+  int64_t next_;
+  TileCoord at_{};
+  int batch_ = 0, part_ = 0, k_begin_ = 0, k_end_ = 0;
+};
 
 }  // namespace gemmd

@@ -2,7 +2,8 @@
 // a stage.
 //
 //   full[s]    1 arrival (the producer's, which announces the stage's bytes) and those bytes
-//   empty[s]   one arrival a consumer warp
+//   empty[s]   one arrival a consumer warp; of both blocks where a pair shares a panel, since
+//              either producer then writes to the slots of both
 //
 //            producer                               consumer warps
 //   acquire: waits for empty[s]        <- reuse -   release: arrive at empty[s]
@@ -68,15 +69,17 @@ struct WaitCounter {
 // Barriers of a ring at a shared address: full[0..S), then empty[0..S).
 class TmaRing {
  public:
-  __device__ TmaRing(uint32_t barriers, int stages) : barriers_(barriers), stages_(stages) {}
+  // `blocks`: 2 for a pair, which have their rings at the same address, else 1.
+  __device__ TmaRing(uint32_t barriers, int stages, int blocks)
+      : barriers_(barriers), stages_(stages), blocks_(blocks) {}
 
   static constexpr int kBarrierBytes = 16;  // of one stage
 
-  // By one thread, before the block's first __syncthreads.
+  // By one thread, before the block's first __syncthreads, or the pair's first cluster barrier.
   __device__ void Init(int consumer_warps) const {
     for (int slot = 0; slot < stages_; ++slot) {
       ptx::mbarrier_init(full(slot), 1);
-      ptx::mbarrier_init(empty(slot), consumer_warps);
+      ptx::mbarrier_init(empty(slot), consumer_warps * blocks_);
     }
     ptx::fence_mbarrier_init();
   }
@@ -91,9 +94,14 @@ class TmaRing {
   __device__ __forceinline__ void ConsumerWait(const RingState& state, WaitCounter& counter) const {
     counter.Wait(full(state.slot), state.phase);
   }
-  // By one lane of each consumer warp, when the warp has finished reading the slot.
-  __device__ __forceinline__ void ConsumerRelease(int slot) const {
-    ptx::mbarrier_arrive(empty(slot));
+  // By each consumer warp, when it has finished reading the slot. Lane i tells block i.
+  __device__ __forceinline__ void ConsumerRelease(int slot, int lane) const {
+    if (lane >= blocks_) return;
+    if (blocks_ == 1) {
+      ptx::mbarrier_arrive(empty(slot));
+    } else {
+      ptx::mbarrier_arrive_cluster(ptx::mapa(empty(slot), lane));
+    }
   }
 
   __device__ int stages() const { return stages_; }
@@ -104,6 +112,7 @@ class TmaRing {
 
   uint32_t barriers_;
   int stages_;
+  int blocks_;
 };
 
 }  // namespace gemmd

@@ -32,6 +32,13 @@ __device__ __forceinline__ void mbarrier_arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];\n" ::"r"(barrier) : "memory");
 }
 
+// At a barrier of any block of the cluster, by its mapped address. Orders only what the block
+// itself sees: released to the cluster, it would wait for all of the thread's memory accesses, each
+// time.
+__device__ __forceinline__ void mbarrier_arrive_cluster(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];\n" ::"r"(barrier) : "memory");
+}
+
 // Whether the phase of this parity has completed. Never suspends the thread.
 __device__ __forceinline__ bool mbarrier_test_wait_parity(uint32_t barrier, uint32_t parity) {
   uint32_t done;
@@ -72,6 +79,17 @@ __device__ __forceinline__ void cp_async_bulk_tensor_3d_load(uint32_t dst, const
       "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
       "[%0], [%1, {%3, %4, %5}], [%2];\n" ::"r"(dst),
       "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z)
+      : "memory");
+}
+
+// As above, into every block of the cluster whose bit is set in `blocks`: to the same place, and
+// completing on the same barrier, in each.
+__device__ __forceinline__ void cp_async_bulk_tensor_3d_load_multicast(
+    uint32_t dst, const CUtensorMap* map, uint32_t barrier, int x, int y, int z, uint16_t blocks) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".multicast::cluster [%0], [%1, {%3, %4, %5}], [%2], %6;\n" ::"r"(dst),
+      "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "h"(blocks)
       : "memory");
 }
 
@@ -127,6 +145,80 @@ __device__ __forceinline__ void setmaxnreg_dec() {
 // Barrier `id` (1 to 15; 0 is __syncthreads) of `threads` threads of the block.
 __device__ __forceinline__ void bar_sync(int id, int threads) {
   asm volatile("bar.sync %0, %1;\n" ::"r"(id), "r"(threads) : "memory");
+}
+
+// As bar_sync; true in every thread when `predicate` is in any.
+__device__ __forceinline__ bool bar_red_or(int id, int threads, bool predicate) {
+  uint32_t any;
+  asm volatile(
+      "{\n.reg .pred p, q;\n"
+      "setp.ne.u32 p, %1, 0;\n"
+      "bar.red.or.pred q, %2, %3, p;\n"
+      "selp.u32 %0, 1, 0, q;\n}\n"
+      : "=r"(any)
+      : "r"(static_cast<uint32_t>(predicate)), "r"(id), "r"(threads)
+      : "memory");
+  return any != 0;
+}
+
+// --- Memory ordering at device scope ---
+
+// What happened before in this thread is seen by whoever acquires the sum.
+__device__ __forceinline__ void red_add_release_gpu(uint32_t* address, uint32_t value) {
+  asm volatile("red.add.release.gpu.global.u32 [%0], %1;\n" ::"l"(address), "r"(value) : "memory");
+}
+__device__ __forceinline__ uint32_t ld_acquire_gpu(const uint32_t* address) {
+  uint32_t value;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];\n" : "=r"(value) : "l"(address) : "memory");
+  return value;
+}
+
+// --- Clusters ---
+
+__device__ __forceinline__ uint32_t cluster_ctarank() {
+  uint32_t rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;\n" : "=r"(rank));
+  return rank;
+}
+// Of all threads of the cluster's blocks that have not exited. What a thread wrote to shared memory
+// before it arrived is seen by those that have waited.
+__device__ __forceinline__ void cluster_sync() {
+  asm volatile(
+      "barrier.cluster.arrive.release;\n"
+      "barrier.cluster.wait.acquire;\n" ::
+          : "memory");
+}
+// As above, without the wait for memory: for threads that only have to have come.
+__device__ __forceinline__ void cluster_sync_relaxed() {
+  asm volatile(
+      "barrier.cluster.arrive.relaxed;\n"
+      "barrier.cluster.wait.acquire;\n" ::
+          : "memory");
+}
+// Address of `address` of this block's shared memory in that of block `rank` of the cluster.
+__device__ __forceinline__ uint32_t mapa(uint32_t address, uint32_t rank) {
+  uint32_t mapped;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;\n" : "=r"(mapped) : "r"(address), "r"(rank));
+  return mapped;
+}
+__device__ __forceinline__ float4 ld_shared_cluster_v4(uint32_t address) {
+  float4 v;
+  asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];\n"
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+               : "r"(address)
+               : "memory");
+  return v;
+}
+
+// --- Programmatic dependent launch: no effect in a kernel that was launched without it ---
+
+// Until the kernel before this one on the stream has ended and its writes are visible.
+__device__ __forceinline__ void griddepcontrol_wait() {
+  asm volatile("griddepcontrol.wait;\n" ::: "memory");
+}
+// Lets blocks of the next kernel start where there is room, once every block of this one says so.
+__device__ __forceinline__ void griddepcontrol_launch_dependents() {
+  asm volatile("griddepcontrol.launch_dependents;\n" ::: "memory");
 }
 
 // Four 8x8 matrices of 16-bit elements to shared memory; lane l gives the address of row l % 8 of

@@ -14,15 +14,18 @@
 namespace gemmd::ptx {
 
 // Operand lists: registers %0 to %(n - 1) as text, and d[0] to d[n - 1] as constraints.
-#define GEMMD_WGMMA_TEXT_64                                                                    \
-  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, " \
-  "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define GEMMD_WGMMA_REGS_64(d)                                                                    \
+#define GEMMD_WGMMA_TEXT_32 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+#define GEMMD_WGMMA_REGS_32(d)                                                                    \
   "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), \
       "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]),    \
-      "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]),  \
-      "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]),  \
-      "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+      "+f"(d[15])
+#define GEMMD_WGMMA_TEXT_64 \
+  GEMMD_WGMMA_TEXT_32       \
+  ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define GEMMD_WGMMA_REGS_64(d)                                                                   \
+  GEMMD_WGMMA_REGS_32(d), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]),       \
+      "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), \
+      "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
 #define GEMMD_WGMMA_TEXT_128                                                                   \
   GEMMD_WGMMA_TEXT_64                                                                          \
   ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, "                        \
@@ -68,6 +71,8 @@ namespace gemmd::ptx {
                : GEMMD_WGMMA_REGS_##N(d)                                        \
                : "l"(a), "l"(b), "r"(keep), "n"(kTransA), "n"(kTransB))
 
+#define GEMMD_WGMMA_TRANS_A_32 "19"
+#define GEMMD_WGMMA_TRANS_B_32 "20"
 #define GEMMD_WGMMA_TRANS_A_64 "35"
 #define GEMMD_WGMMA_TRANS_B_64 "36"
 #define GEMMD_WGMMA_TRANS_A_128 "67"
@@ -77,10 +82,21 @@ namespace gemmd::ptx {
 #define GEMMD_WGMMA_TRANS_A_256 "131"
 #define GEMMD_WGMMA_TRANS_B_256 "132"
 
+// A matrix descriptor from its words.
+__device__ __forceinline__ uint64_t Join(uint32_t low, uint32_t high) {
+  uint64_t joined;
+  asm("mov.b64 %0, {%1, %2};\n" : "=l"(joined) : "r"(low), "r"(high));
+  return joined;
+}
+
 template <typename T, int kN, bool kTransA, bool kTransB>
 __device__ __forceinline__ void wgmma_m64k16(float (&d)[kN / 2], uint64_t a, uint64_t b, int keep) {
   constexpr bool kHalf = sizeof(T) == 2 && __is_same(T, __half);
-  if constexpr (kN == 64 && kHalf) {
+  if constexpr (kN == 32 && kHalf) {
+    GEMMD_WGMMA(32, "f16", "%16", "%17", "%18");
+  } else if constexpr (kN == 32) {
+    GEMMD_WGMMA(32, "bf16", "%16", "%17", "%18");
+  } else if constexpr (kN == 64 && kHalf) {
     GEMMD_WGMMA(64, "f16", "%32", "%33", "%34");
   } else if constexpr (kN == 64) {
     GEMMD_WGMMA(64, "bf16", "%32", "%33", "%34");

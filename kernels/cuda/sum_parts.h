@@ -1,0 +1,24 @@
+// The kernel that adds up the parts of a split-K (instances/sum_parts.cu).
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/core/gemm_types.h"
+#include "kernels/cuda/gemm_params.h"
+
+namespace gemmd {
+
+inline constexpr int kSumThreads = 128;
+
+// `parts` holds gemm.parts matrices of m x n for each product, one after another.
+struct SumParams {
+  GemmParams gemm;
+  const float* parts = nullptr;
+  int64_t ld = 0, stride = 0;  // elements, of a row and of a part; multiples of 4
+  int lanes = 1;  // neighbouring threads that share one run of 4 columns: a power of 2 up to 32
+};
+
+// The entry point for C, bias and D of `type`; null when there is none.
+const void* SumPartsEntry(DType type);
+
+}  // namespace gemmd
