@@ -9,6 +9,7 @@
 
 #include "kernels/core/device_traits.h"
 #include "kernels/core/status.h"
+#include "kernels/plan/plan.h"
 #include "tests/bench/json_line.h"
 #include "tests/bench/measure.h"
 
@@ -49,10 +50,24 @@ struct ShapesOptions {
   std::vector<std::string> rows;  // picks, as SelectShapes takes them
   std::optional<int> kernel;      // row of kKernelTable; absent: the planner's choice
   std::optional<int> stages;
+  std::optional<int> split_k;
+
+  PlanConstraints constraints() const {
+    return {.row = kernel, .stages = stages, .split_k = split_k};
+  }
 };
 
 // Each shape of a file beside cuBLASLt, every result checked. A shape that fails or is computed
 // wrong does not stop the others; INTERNAL at the end counts them.
 Status RunShapes(const ShapesOptions& options, const BenchContext& context);
+
+struct PlansOptions {
+  ShapesOptions shapes;
+  int most = 24;        // plans of a shape
+  double within = 2.0;  // times the fastest's predicted time
+};
+
+// Predicted against measured time of the plans that the model thinks best, for each shape.
+Status RunPlans(const PlansOptions& options, const BenchContext& context);
 
 }  // namespace gemmd::bench

@@ -2,7 +2,8 @@
 //
 //   gemmd_bench shapes      a list of shapes beside cuBLASLt, every result checked
 //   gemmd_bench sweep       time against stage count, for each kernel, over K
-//   gemmd_bench probe-cost  the stall probe on against off, interleaved
+//   gemmd_bench plans       the plans that the model thinks best for each shape, predicted and
+//   measured gemmd_bench probe-cost  the stall probe on against off, interleaved
 #include <charconv>
 #include <cstdio>
 #include <ctime>
@@ -25,10 +26,10 @@
 namespace gemmd::bench {
 namespace {
 
-enum class Command : uint8_t { kShapes, kSweep, kProbeCost };
+enum class Command : uint8_t { kShapes, kPlans, kSweep, kProbeCost };
 
 struct Options {
-  ShapesOptions shapes;
+  PlansOptions plans;
   SweepOptions sweep;
   int rounds = 0;
   uint64_t seed = 1;
@@ -107,7 +108,22 @@ std::vector<OptionSpec> ShapesSpecs(ShapesOptions& o) {
          o.stages = stages;
          return OkStatus();
        }},
+      {"split-k", "PARTS", "instead of the planner's choice",
+       [&o](std::string_view text) {
+         int split_k = 0;
+         RETURN_IF_ERROR(ParseInt("split-k", text, 1, 1000, split_k));
+         o.split_k = split_k;
+         return OkStatus();
+       }},
   };
+}
+
+std::vector<OptionSpec> PlansSpecs(PlansOptions& o) {
+  std::vector<OptionSpec> specs = ShapesSpecs(o.shapes);
+  specs.push_back({"most", "PLANS", "of a shape (24)", [&o](std::string_view text) {
+                     return ParseInt("most", text, 1, 1000, o.most);
+                   }});
+  return specs;
 }
 
 std::vector<OptionSpec> SweepSpecs(SweepOptions& o) {
@@ -132,8 +148,9 @@ std::vector<OptionSpec> SweepSpecs(SweepOptions& o) {
 }
 
 std::vector<OptionSpec> SpecsOf(Command command, Options& o) {
-  std::vector<OptionSpec> specs =
-      command == Command::kShapes ? ShapesSpecs(o.shapes) : SweepSpecs(o.sweep);
+  std::vector<OptionSpec> specs = command == Command::kShapes  ? ShapesSpecs(o.plans.shapes)
+                                  : command == Command::kPlans ? PlansSpecs(o.plans)
+                                                               : SweepSpecs(o.sweep);
   specs.push_back({"out", "FILE", "append the lines here instead of printing them",
                    [&o](std::string_view text) {
                      o.out = text;
@@ -156,6 +173,7 @@ std::vector<OptionSpec> SpecsOf(Command command, Options& o) {
 void PrintUsage(std::FILE* to) {
   Options options;
   for (const auto& [name, command] : {std::pair{"shapes", Command::kShapes},
+                                      {"plans", Command::kPlans},
                                       {"sweep", Command::kSweep},
                                       {"probe-cost", Command::kProbeCost}}) {
     std::fprintf(to, "gemmd_bench %s\n", name);
@@ -195,7 +213,8 @@ std::string Today() {
 }
 
 Status Run(Command command, const Options& options) {
-  if (command == Command::kShapes && options.shapes.file.empty()) {
+  const bool takes_shapes = command == Command::kShapes || command == Command::kPlans;
+  if (takes_shapes && options.plans.shapes.file.empty()) {
     return InvalidArgument("shapes", "--shapes is required");
   }
   ASSIGN_OR_RETURN(const LineWriter out, LineWriter::Create(options.out));
@@ -210,7 +229,8 @@ Status Run(Command command, const Options& options) {
                        .date = Today()};
   context.measure.rounds = options.rounds;
   switch (command) {
-    case Command::kShapes: return RunShapes(options.shapes, context);
+    case Command::kShapes: return RunShapes(options.plans.shapes, context);
+    case Command::kPlans: return RunPlans(options.plans, context);
     case Command::kSweep: return RunSweep(options.sweep, context);
     case Command::kProbeCost: return RunProbeCost(options.sweep, context);
   }
@@ -224,6 +244,9 @@ int Main(int argc, char** argv) {
   if (name == "shapes") {
     command = Command::kShapes;
     options.rounds = 15;
+  } else if (name == "plans") {
+    command = Command::kPlans;
+    options.rounds = 7;
   } else if (name == "sweep" || name == "probe-cost") {
     command = name == "sweep" ? Command::kSweep : Command::kProbeCost;
     options.rounds = 7;

@@ -6,6 +6,7 @@
 
 #include "kernels/core/numeric.h"
 #include "kernels/cuda/cuda_status.h"
+#include "kernels/plan/kernel_config.h"
 
 namespace gemmd::bench {
 namespace {
@@ -84,6 +85,7 @@ StatusOr<OperandSets> OperandSets::Create(const GemmProblem& problem, int64_t l2
   }
   const int64_t wanted = std::clamp<int64_t>(3 * l2_bytes / touched + 1, 2, kMaxSets);
   result.sets_ = static_cast<int>(std::min(wanted, fit));
+  ASSIGN_OR_RETURN(result.workspace_, MakeDeviceBuffer(kWorkspaceBytes));
   ASSIGN_OR_RETURN(result.memory_, MakeDeviceBuffer(result.set_bytes_ * result.sets_));
   // 0xff bytes are NaN in every type here.
   RETURN_IF_CUDA_ERROR(
@@ -135,6 +137,7 @@ GemmParams OperandSets::Params(int index) const {
   params.a = operands.a, params.lda = operands.lda;
   params.b = operands.b, params.ldb = operands.ldb;
   params.d = operands.d, params.ldd = operands.ldd;
+  params.workspace = workspace_.get();
   return params;
 }
 

@@ -83,6 +83,7 @@ class OperandSets {
   int sets_ = 0;
   bool unaligned_rows_ = false;
   DeviceBuffer memory_;
+  DeviceBuffer workspace_;  // of all launches, which follow one another on one stream
 };
 
 }  // namespace gemmd::bench

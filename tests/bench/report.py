@@ -77,7 +77,9 @@ def picks(name):
     for k in sorted({line["k"] for line in lines}):
         group = [line for line in lines if line["k"] == k]
         best = min(group, key=lambda line: line["us"])
-        pick = next(line for line in group if line["picked"])
+        pick = next((line for line in group if line["picked"]), None)
+        if pick is None:  # a plan of another kind than a sweep holds
+            continue
         rows.append([str(k), f"{pick['kernel']} S = {pick['stages']}", f"{pick['predicted_us']:.1f}",
                      f"{pick['us']:.1f}", f"{best['kernel']} S = {best['stages']}",
                      f"{best['us']:.1f}", f"{best['us'] / pick['us']:.3f}"])
@@ -118,19 +120,81 @@ def shapes(dtype):
         peer = f"{line['peer_first_us']:.1f}" + ("" if line.get("peer_ok", True) else " (wrong)")
         rows.append([line["shape"], line["dtype"], line["layout"],
                      f"{line['m']} {line['n']} {line['k']}", line["kernel"], str(line["stages"]),
-                     f"{line['median_us']:.1f}", f"{line['tflops']:.0f}", peer,
+                     how(line), f"{line['median_us']:.1f}", f"{line['tflops']:.0f}", peer,
                      f"{line['ratio_first']:.2f}", f"{line['ratio_best']:.2f}",
                      "" if padded is None else f"{padded:.2f}"])
-    ratios = [line["ratio_first"] for line in newest.values()]
-    mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
-    header = ["shape", "dtype", "layout", "M N K", "kernel", "S", "us", "TFLOP/s", "peer us",
+    header = ["shape", "dtype", "layout", "M N K", "kernel", "S", "parts", "us", "TFLOP/s", "peer us",
               "first / ours", "best / ours", "padded first / ours"]
-    return (table(header, rows) + f"\nGeometric mean of first / ours: {mean:.3f}."
-            + measured_on(list(newest.values())))
+    return table(header, rows) + measured_on(list(newest.values()))
+
+
+def how(line):
+    """The parts of a plan, and where they meet; "pairs" of blocks share panels."""
+    words = [] if line["split_k"] == 1 else [str(line["split_k"])]
+    words += [word for word in ("cluster", "pair") if line.get(word)]
+    return " ".join(words)
+
+
+def shape_classes(_):
+    """Geometric mean and worst of the ratios of "shapes", by class."""
+    lines = list({(line["shape"], line["dtype"]): line for line in load("kernel")}.values())
+    half = [line for line in lines if line["dtype"] in ("bf16", "fp16")]
+    odd = [line for line in half if "ratio_padded_first" in line]
+    few = [line for line in half if line["m"] <= 128]
+    classes = [
+        ("bf16 and fp16, aligned rows", "ratio_first", [line for line in half if line not in odd]),
+        ("bf16 and fp16, odd rows, peer on the caller's", "ratio_first", odd),
+        ("bf16 and fp16, odd rows, peer on padded ones", "ratio_padded_first", odd),
+        ("of those, M of 128 and less", "ratio_first", few),
+        ("fp32", "ratio_first", [line for line in lines if line["dtype"] == "fp32"]),
+    ]
+    rows = []
+    for name, key, group in classes:
+        worst = min(group, key=lambda line: line[key])
+        mean = math.exp(sum(math.log(line[key]) for line in group) / len(group))
+        rows.append([name, str(len(group)), f"{mean:.3f}", f"{worst[key]:.2f}", worst["shape"]])
+    return table(["class", "shapes", "geometric mean", "worst", "which"], rows) + measured_on(lines)
+
+
+def plan_gains(name):
+    """The fastest plan of each way of working, for each shape of the run in FILE."""
+    lines = load("plans", name)
+    ways = {
+        "whole tiles": lambda line: line["split_k"] == 1 and not line["pair"],
+        "pairs": lambda line: line["split_k"] == 1 and line["pair"],
+        "parts in a cluster": lambda line: line["split_k"] > 1 and line["cluster"],
+        "parts in memory": lambda line: line["split_k"] > 1 and not line["cluster"]
+                                        and not line["pair"],
+        "parts in memory, pairs": lambda line: line["split_k"] > 1 and line["pair"],
+    }
+    rows = []
+    for shape in dict.fromkeys(line["shape"] for line in lines):
+        group = [line for line in lines if line["shape"] == shape]
+        first = group[0]
+        row = [shape, f"{first['m']} {first['n']} {first['k']}"]
+        for way in ways.values():
+            times = [line["us"] for line in group if line["kernel"].startswith("tma") and way(line)]
+            row.append(f"{min(times):.1f}" if times else "")
+        picked = min(group, key=lambda line: line["rank"])
+        row += [f"{picked['us']:.1f}", f"{min(line['us'] for line in group) / picked['us']:.3f}"]
+        rows.append(row)
+    header = ["shape", "M N K", *ways, "picked", "fastest / picked"]
+    return table(header, rows) + measured_on(lines)
+
+
+def fixed_stages(_):
+    """A stage count that the compiler knew against one that came with the launch."""
+    lines = load("fixed-stages")
+    rows = [[line["shape"], line["kernel"], str(line["stages"]), f"{line['launch_ratio']:.4f}",
+             f"{line['fixed_ratio']:.4f}", f"{line['fixed_ratio'] / line['launch_ratio']:.4f}"]
+            for line in lines]
+    return table(["shape", "kernel", "S", "peer / launch argument", "peer / constant",
+                  "gain of the constant"], rows) + measured_on(lines)
 
 
 TABLES = {"shapes": shapes, "stage-sweep": stage_sweep, "picks": picks, "probe-cost": probe_cost,
-          "latency": latency}
+          "latency": latency, "shape-classes": shape_classes, "plan-gains": plan_gains,
+          "fixed-stages": fixed_stages}
 
 
 def render(text):

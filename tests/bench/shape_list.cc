@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <fstream>
+#include <sstream>
 
 namespace gemmd::bench {
 namespace {
@@ -102,6 +104,16 @@ StatusOr<std::vector<Shape>> SelectShapes(const std::vector<Shape>& shapes,
     }
   }
   return picked;
+}
+
+StatusOr<std::vector<Shape>> ReadShapes(const std::string& file,
+                                        const std::vector<std::string>& rows) {
+  std::ifstream stream(file);
+  std::ostringstream text;
+  text << stream.rdbuf();
+  if (!stream || !text) return InvalidArgument("shapes", "--shapes=" + file + " cannot be read");
+  ASSIGN_OR_RETURN(const std::vector<Shape> shapes, ParseShapes(text.str()));
+  return SelectShapes(shapes, rows);
 }
 
 std::optional<GemmProblem> ProblemOf(const Shape& shape) {

@@ -37,6 +37,10 @@ StatusOr<std::vector<Shape>> ParseShapes(std::string_view text);
 StatusOr<std::vector<Shape>> SelectShapes(const std::vector<Shape>& shapes,
                                           const std::vector<std::string>& rows);
 
+// SelectShapes of a file's text; INVALID_ARGUMENT too when it cannot be read.
+StatusOr<std::vector<Shape>> ReadShapes(const std::string& file,
+                                        const std::vector<std::string>& rows);
+
 // The product with packed operands, D in the operands' type; nullopt for a dtype that no kernel
 // takes.
 std::optional<GemmProblem> ProblemOf(const Shape& shape);

@@ -1,11 +1,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <optional>
-#include <sstream>
 #include <utility>
 
 #include "kernels/cuda/cuda_status.h"
@@ -178,6 +176,8 @@ JsonLine ToLine(const ShapeResult& r, const BenchContext& context) {
       .String("kernel", r.plan.kernel())
       .Integer("stages", r.plan.stages)
       .Integer("split_k", r.plan.split_k)
+      .Flag("cluster", r.plan.cluster)
+      .Flag("pair", r.plan.pair)
       .Fixed("median_us", r.ours.median_us, 3)
       .Fixed("p5_us", r.ours.p5_us, 3)
       .Fixed("p95_us", r.ours.p95_us, 3)
@@ -225,17 +225,6 @@ void PrintTable(const std::vector<ShapeResult>& results) {
   }
 }
 
-StatusOr<std::vector<Shape>> ReadShapes(const ShapesOptions& options) {
-  std::ifstream file(options.file);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file || !text) {
-    return InvalidArgument("shapes", "--shapes=" + options.file + " cannot be read");
-  }
-  ASSIGN_OR_RETURN(const std::vector<Shape> shapes, ParseShapes(text.str()));
-  return SelectShapes(shapes, options.rows);
-}
-
 class ShapesBench {
  public:
   ShapesBench(const ShapesOptions& options, const BenchContext& context, CublasLt library)
@@ -249,8 +238,7 @@ class ShapesBench {
     const std::optional<GemmProblem> problem = ProblemOf(shape);
     if (!problem) return Skip(shape, "no kernel for " + shape.dtype + " yet");
     RETURN_IF_ERROR(ValidateProblem(*problem));
-    const PlanConstraints constraints = {
-        .row = options_.kernel, .stages = options_.stages, .split_k = {}};
+    const PlanConstraints constraints = options_.constraints();
     const StatusOr<Plan> plan = planner_.PlanFor(*problem, constraints);
     if (!plan.ok()) {
       if (constraints.any()) return Skip(shape, plan.status().message());
@@ -294,7 +282,7 @@ class ShapesBench {
 }  // namespace
 
 Status RunShapes(const ShapesOptions& options, const BenchContext& context) {
-  ASSIGN_OR_RETURN(const std::vector<Shape> shapes, ReadShapes(options));
+  ASSIGN_OR_RETURN(const std::vector<Shape> shapes, ReadShapes(options.file, options.rows));
   ASSIGN_OR_RETURN(CublasLt library, CublasLt::Create());
   ShapesBench bench(options, context, std::move(library));
   int failed = 0;

@@ -5,6 +5,7 @@
 #include "kernels/cuda/launcher.h"
 #include "kernels/plan/planner.h"
 #include "tests/bench/bench.h"
+#include "tests/bench/counters.h"
 #include "tests/bench/operands.h"
 
 namespace gemmd::bench {
@@ -40,30 +41,19 @@ Status WriteLine(JsonLine line, const BenchContext& context) {
   return context.out.Write(AddMachine(line, context));
 }
 
-// Every kernel that takes the types, at every stage count that fits.
+// Every kernel that takes the types, at every stage count that fits: blocks that work alone, on
+// whole tiles, so that plans differ in the ring and nothing else.
 std::vector<Plan> AllPlans(const Planner& planner, const GemmProblem& problem, int max_stages) {
   std::vector<Plan> plans;
   for (int row = 0; row < kKernelRows; ++row) {
     for (int stages = 1; stages <= max_stages; ++stages) {
-      const StatusOr<Plan> plan =
-          planner.PlanFor(problem, {.row = row, .stages = stages, .split_k = {}});
-      if (plan.ok()) plans.push_back(*plan);
+      for (const Plan& plan :
+           planner.Candidates(problem, {.row = row, .stages = stages, .split_k = 1})) {
+        if (!plan.pair) plans.push_back(plan);
+      }
     }
   }
   return plans;
-}
-
-// One launch with the probe on, read back.
-StatusOr<std::vector<unsigned long long>> CountersOf(const OperandSets& sets,
-                                                     const GemmProblem& problem, const Plan& plan) {
-  std::vector<unsigned long long> counters(kStallCounters);
-  const size_t bytes = counters.size() * sizeof(counters[0]);
-  GemmParams params = sets.Params(0);
-  params.counters = sets.Counters(0);
-  RETURN_IF_CUDA_ERROR(cudaMemset(params.counters, 0, bytes));
-  RETURN_IF_ERROR(Launch(problem, plan, params, nullptr));
-  RETURN_IF_CUDA_ERROR(cudaMemcpy(counters.data(), params.counters, bytes, cudaMemcpyDeviceToHost));
-  return counters;
 }
 
 Status SweepOne(const SweepOptions& options, const BenchContext& context, const Planner& planner,
@@ -87,11 +77,8 @@ Status SweepOne(const SweepOptions& options, const BenchContext& context, const 
         .Fixed("p95_us", timings[i].p95_us, 3)
         .Fixed("tflops", problem.flops() / timings[i].median_us * 1e-6, 1)
         .Fixed("predicted_us", plans[i].predicted_seconds * 1e6, 3)
-        .Flag("picked", is_pick)
-        .Integer("wait_full", static_cast<int64_t>(counters[0]))
-        .Integer("wait_empty", static_cast<int64_t>(counters[1]))
-        .Integer("mainloop", static_cast<int64_t>(counters[2]))
-        .Integer("epilogue", static_cast<int64_t>(counters[3]));
+        .Flag("picked", is_pick);
+    AddCounters(line, counters);
     RETURN_IF_ERROR(WriteLine(std::move(line), context));
   }
   return OkStatus();

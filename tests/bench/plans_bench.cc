@@ -1,0 +1,82 @@
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include "kernels/cuda/launcher.h"
+#include "kernels/plan/planner.h"
+#include "tests/bench/bench.h"
+#include "tests/bench/counters.h"
+#include "tests/bench/operands.h"
+#include "tests/bench/shape_list.h"
+
+namespace gemmd::bench {
+namespace {
+
+std::vector<Plan> PlansOf(const Planner& planner, const GemmProblem& problem,
+                          const PlansOptions& options) {
+  std::vector<Plan> plans = planner.Candidates(problem, options.shapes.constraints());
+  std::erase_if(plans,
+                [&, least = plans.empty() ? 0 : plans.front().predicted_seconds](const Plan& plan) {
+                  return plan.predicted_seconds > options.within * least;
+                });
+  if (plans.size() > static_cast<size_t>(options.most)) plans.resize(options.most);
+  return plans;
+}
+
+Status MeasurePlans(const Shape& shape, const GemmProblem& problem, const PlansOptions& options,
+                    const BenchContext& context) {
+  const std::vector<Plan> plans = PlansOf(Planner(context.traits), problem, options);
+  if (plans.empty()) return OkStatus();
+  ASSIGN_OR_RETURN(const RandomPattern pattern,
+                   RandomPattern::Create(problem.type_a, context.seed));
+  ASSIGN_OR_RETURN(const OperandSets sets,
+                   OperandSets::Create(problem, context.traits.l2_bytes, pattern));
+  std::vector<Enqueue> variants;
+  for (const Plan& plan : plans) {
+    variants.push_back([&sets, &problem, &plan](int index, cudaStream_t stream) {
+      return Launch(problem, plan, sets.Params(index), stream);
+    });
+  }
+  MeasureOptions measure = context.measure;
+  measure.min_launches = std::max(measure.min_launches, sets.sets());
+  ASSIGN_OR_RETURN(const std::vector<Timing> timings, MeasureInterleaved(variants, measure));
+  for (size_t i = 0; i < plans.size(); ++i) {
+    const Plan& plan = plans[i];
+    ASSIGN_OR_RETURN(const Counters counters, CountersOf(sets, problem, plan));
+    JsonLine line;
+    line.String("bench", "plans")
+        .String("shape", shape.name)
+        .String("dtype", shape.dtype)
+        .String("layout", shape.layout)
+        .Integer("m", shape.m)
+        .Integer("n", shape.n)
+        .Integer("k", shape.k)
+        .Integer("rank", static_cast<int64_t>(i))
+        .String("kernel", plan.kernel())
+        .Integer("stages", plan.stages)
+        .Integer("split_k", plan.split_k)
+        .Flag("cluster", plan.cluster)
+        .Flag("pair", plan.pair)
+        .Fixed("us", timings[i].median_us, 3)
+        .Fixed("predicted_us", plan.predicted_seconds * 1e6, 3);
+    AddCounters(line, counters);
+    RETURN_IF_ERROR(context.out.Write(AddMachine(line, context)));
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+Status RunPlans(const PlansOptions& options, const BenchContext& context) {
+  ASSIGN_OR_RETURN(const std::vector<Shape> shapes,
+                   ReadShapes(options.shapes.file, options.shapes.rows));
+  for (const Shape& shape : shapes) {
+    const std::optional<GemmProblem> problem = ProblemOf(shape);
+    if (!problem) continue;
+    RETURN_IF_ERROR(ValidateProblem(*problem));
+    RETURN_IF_ERROR(MeasurePlans(shape, *problem, options, context));
+  }
+  return OkStatus();
+}
+
+}  // namespace gemmd::bench
