@@ -29,7 +29,7 @@ constexpr double kTmaStoreClocks = 823;
 constexpr double kTmaStoreBytesPerClock = 44;
 constexpr double kTmaSlowStore = 1.25;  // times that, where a tile leaves in several goes
 // Pairs: each waits for the other now and then.
-constexpr double kPairSeconds = 0.6e-6;
+constexpr double kPairSeconds = 0.2e-6;
 constexpr double kPairStep = 1.06;
 // Parts in a cluster: its barriers and first reads, fp32 sums through shared memory, and the uneven
 // places of clusters.
@@ -113,7 +113,8 @@ double TmaClocks(const KernelConfig& c, const GemmProblem& p, const Plan& plan,
                  const DeviceTraits& traits) {
   const TileShape shape = ShapeOf(c, p);
   const auto turns = static_cast<double>(TurnsOfBlock(c, p, plan, traits));
-  const auto steps = static_cast<double>(CeilDiv(shape.k_tiles, plan.split_k));
+  // On average: blocks with a step less leave the bandwidth to those with one more.
+  const double steps = static_cast<double>(shape.k_tiles) / plan.split_k;
   const double tile_elements = 1.0 * c.block_m * c.block_n;
   const bool leaves_parts = plan.split_k > 1 && !plan.cluster;
   double store = kTmaStoreClocks + tile_elements * (leaves_parts ? 4 : SizeOf(p.type_d)) *
