@@ -145,7 +145,7 @@ def shape_classes(_):
         ("bf16 and fp16, aligned rows", "ratio_first", [line for line in half if line not in odd]),
         ("bf16 and fp16, odd rows, peer on the caller's", "ratio_first", odd),
         ("bf16 and fp16, odd rows, peer on padded ones", "ratio_padded_first", odd),
-        ("of those, M of 128 and less", "ratio_first", few),
+        ("bf16 and fp16, M of 128 and less", "ratio_first", few),
         ("fp32", "ratio_first", [line for line in lines if line["dtype"] == "fp32"]),
     ]
     rows = []
