@@ -42,11 +42,12 @@ sanitize() {
 check tests "$root_dir/deploy/run_tests.sh" --label gpu
 if have compute-sanitizer; then
   sanitize memcheck 'Cuda/RowConformance.*'
-  # What these two look for is the ring's use of shared memory: every row and stage count, few products.
-  sanitize racecheck 'Cuda/RowConformance.SpreadsNaN*:Cuda/RowConformance.Strides*'
-  # synccheck cannot follow rings of ten stages and more ("Unable to allocate enough memory").
-  sanitize synccheck \
-    'Cuda/RowConformance.Strides*:Cuda/RowConformance.HoldsAroundTheEdges*-*tma*_s1?'
+  # What these two look for is the ring's use of shared memory: every row and stage count, few products;
+  # parts and pairs, whose blocks meet, at one depth.
+  readonly rings='Cuda/RowConformance.Strides*'
+  readonly meetings='Cuda/RowConformance.AddsUp*_s3:Cuda/RowConformance.SharesPanels*_s3'
+  sanitize racecheck "$rings:$meetings:Cuda/RowConformance.SpreadsNaN*"
+  sanitize synccheck "$rings:$meetings:Cuda/RowConformance.HoldsAroundTheEdges*"
 else
   for tool in memcheck racecheck synccheck; do say "$tool: skipped, no compute-sanitizer on the PATH"; done
 fi

@@ -26,6 +26,12 @@ struct DeviceTraits {
   // Clusters of 2, 4 and 8 blocks that are resident at once where each block takes a whole SM; 0
   // where the device has none.
   std::array<int, 3> resident_clusters{};
+  int ClustersOf(int blocks) const {  // 0 for any other size
+    for (size_t i = 0; i < resident_clusters.size(); ++i) {
+      if (2 << i == blocks) return resident_clusters[i];
+    }
+    return 0;
+  }
   int64_t l2_bytes = 0;
   int64_t memory_bytes = 0;
   double hbm_bytes_per_second = 0;  // measured copy rate where known, else the driver's figure

@@ -90,11 +90,9 @@ double TmaStepClocks(const KernelConfig& c, const GemmProblem& p, const Plan& pl
 
 // Blocks that run at once, one an SM.
 int64_t BlocksAtOnce(const Plan& plan, const DeviceTraits& traits) {
-  if (plan.pair) return int64_t{2} * traits.resident_clusters[0];
-  if (!plan.cluster) return traits.sm_count;
-  size_t size = 0;
-  while (2 << size < plan.split_k) ++size;
-  return int64_t{traits.resident_clusters[size]} * plan.split_k;
+  if (!plan.pair && !plan.cluster) return traits.sm_count;
+  const int blocks = plan.pair ? 2 : plan.split_k;
+  return int64_t{blocks} * traits.ClustersOf(blocks);
 }
 
 // Parts of tiles that the busiest block computes, one after another.

@@ -93,10 +93,7 @@ constexpr bool StoresTileAtOnce(const KernelConfig& c, int stages) {
 // tiles that are neighbours along M, or A of neighbours along N.
 constexpr bool PairsAlongM(const KernelConfig& c) { return c.block_n >= c.block_m; }
 
-// A tile's parts may meet in the shared memory of a cluster of blocks, at most as many as every
-// sm_90 device takes, in the place of the ring.
-inline constexpr int kMaxCluster = 8;
-
+// A tile's parts may meet in the shared memory of a cluster of blocks, in the place of the ring.
 constexpr bool RingHoldsTile(const KernelConfig& c, int stages) {
   return int64_t{4} * c.block_m * c.block_n <= stages * StageBytes(c);
 }

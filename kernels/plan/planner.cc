@@ -23,13 +23,13 @@ StageLimit LimitOf(const KernelConfig& c, int stages, int64_t steps, const Devic
 
 // Whether each tile's K steps may be computed in that many parts, in a cluster or else over the
 // workspace.
-bool CanSplit(const KernelConfig& c, const GemmProblem& p, int64_t parts, bool cluster) {
+bool CanSplit(const KernelConfig& c, const GemmProblem& p, int parts, bool cluster,
+              const DeviceTraits& traits) {
   if (c.family != Family::kTmaWgmma) return false;
   const TileShape shape = ShapeOf(c, p);
   if (parts < 2 || parts > shape.k_tiles) return false;
   if (cluster) {
-    const bool power = (parts & (parts - 1)) == 0;
-    return power && parts <= kMaxCluster &&
+    return traits.ClustersOf(parts) > 0 &&
            shape.tiles <= std::numeric_limits<int32_t>::max() / parts;
   }
   const std::optional<int64_t> bytes = CheckedMul(
@@ -38,10 +38,10 @@ bool CanSplit(const KernelConfig& c, const GemmProblem& p, int64_t parts, bool c
 }
 
 // The most parts that the row can compute a problem's tiles in.
-int MostParts(const KernelConfig& c, const GemmProblem& p) {
+int MostParts(const KernelConfig& c, const GemmProblem& p, const DeviceTraits& traits) {
   int most = 1;
   for (int parts = 2; parts <= kMaxParts; ++parts) {
-    if (CanSplit(c, p, parts, true) || CanSplit(c, p, parts, false)) most = parts;
+    if (CanSplit(c, p, parts, true, traits) || CanSplit(c, p, parts, false, traits)) most = parts;
   }
   return most;
 }
@@ -72,9 +72,9 @@ Plan Complete(Plan plan, const GemmProblem& p, const DeviceTraits& traits) {
 
 enum class Blocks : uint8_t { kAlone, kPairs, kParts };  // what a cluster is made of
 
-// Whether there are neighbouring tiles to share a panel.
-bool CanPair(const KernelConfig& c, const GemmProblem& p) {
-  if (c.family != Family::kTmaWgmma) return false;
+// Whether there are clusters, and neighbouring tiles to share a panel.
+bool CanPair(const KernelConfig& c, const GemmProblem& p, const DeviceTraits& traits) {
+  if (c.family != Family::kTmaWgmma || traits.ClustersOf(2) == 0) return false;
   const TileShape shape = ShapeOf(c, p);
   return (PairsAlongM(c) ? shape.m_tiles : shape.n_tiles) > 1;
 }
@@ -94,11 +94,11 @@ void ForEachPlan(const GemmProblem& p, const PlanConstraints& constraints,
     for (const int parts : all) {
       for (const Blocks blocks : {Blocks::kAlone, Blocks::kPairs, Blocks::kParts}) {
         const bool cluster = blocks == Blocks::kParts;
-        if (parts == 1 ? cluster : !CanSplit(c, p, parts, cluster)) continue;
+        if (parts == 1 ? cluster : !CanSplit(c, p, parts, cluster, traits)) continue;
         Plan plan;
         plan.row = row, plan.split_k = parts, plan.cluster = cluster;
         plan.pair = blocks == Blocks::kPairs;
-        if (plan.pair && !CanPair(c, p)) continue;
+        if (plan.pair && !CanPair(c, p, traits)) continue;
         // Stages beyond the K steps of a block never help, but may be asked for.
         const int64_t steps = StepsOfBlock(c, p, plan, traits);
         const int first = constraints.stages.value_or(1);
@@ -160,7 +160,7 @@ Status CannotMeet(const PlanConstraints& constraints, const GemmProblem& p,
     for (int row = 0; row < kKernelRows; ++row) {
       const KernelConfig& c = kKernelTable[row].config;
       if (constraints.row.value_or(row) != row || !TakesTypes(c, p, traits)) continue;
-      most = std::max(most, MostParts(c, p));
+      most = std::max(most, MostParts(c, p, traits));
     }
     if (*constraints.split_k > most || *constraints.split_k < 1) {
       return InvalidArgument("plan.split_k",
@@ -178,6 +178,12 @@ Status CannotMeet(const PlanConstraints& constraints, const GemmProblem& p,
     for (int stages = 1; stages <= c.max_stages; ++stages) {
       if (ResidentBlocks(c, stages, traits) > 0) most = std::max(most, stages);
     }
+  }
+  if (constraints.stages.value_or(0) <= most) {
+    return InvalidArgument("plan.split_k",
+                           "plan.split_k=" + std::to_string(constraints.split_k.value_or(1)) +
+                               " cannot run with plan.stages=" + asked + " on " +
+                               KernelsAsked(constraints));
   }
   return InvalidArgument("plan.stages", "plan.stages=" + asked + " exceeds the limit " +
                                             std::to_string(most) + " of " +

@@ -99,6 +99,17 @@ TEST(PlannerTest, FewTilesWithALongKAreCutIntoPartsThatFillTheDevice) {
   EXPECT_EQ(full->split_k, 1) << ToString(*full) << ": 132 tiles are one for each SM";
 }
 
+TEST(PlannerTest, ADeviceWithoutClustersPlansWithoutThem) {
+  DeviceTraits traits = H200Traits();
+  traits.resident_clusters = {};
+  const Planner planner(traits);
+  for (const auto& [m, n, k] : {std::array{128, 128, 65536}, {64, 1024, 8192}, {4096, 4096, 64}}) {
+    const std::vector<Plan> plans = planner.Candidates(Problem(m, n, k));
+    EXPECT_FALSE(plans.empty());
+    for (const Plan& plan : plans) EXPECT_FALSE(plan.cluster || plan.pair) << ToString(plan);
+  }
+}
+
 TEST(PlannerTest, AForcedSplitIsMetOrRefusedWithItsLimit) {
   const Planner planner = H200();
   const GemmProblem p = Problem(64, 64, 6400);
@@ -112,6 +123,12 @@ TEST(PlannerTest, AForcedSplitIsMetOrRefusedWithItsLimit) {
   EXPECT_THAT(status.message(), HasSubstr("plan.split_k=101 is not from 1 to the limit 100"));
   EXPECT_EQ(planner.PlanFor(p, {.row = {}, .stages = {}, .split_k = 0}).status().field(),
             "plan.split_k");
+  // 40 MiB of workspace are too few for two parts of these, and a ring of one stage holds no tile.
+  const PlanConstraints cannot = {
+      .row = RowByName("tma_wgmma_128x256x64"), .stages = 1, .split_k = 2};
+  const Status both = planner.PlanFor(Problem(8192, 8192, 8192), cannot).status();
+  EXPECT_EQ(both.field(), "plan.split_k");
+  EXPECT_THAT(both.message(), HasSubstr("plan.split_k=2 cannot run with plan.stages=1"));
 }
 
 TEST(PlannerTest, LongKTakesMoreThanOneStageAndASmallTileForFewRows) {
