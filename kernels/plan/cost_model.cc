@@ -40,7 +40,7 @@ constexpr double kClusterSlowdown = 1.06;
 constexpr double kSumSeconds = 4.0e-6;
 constexpr double kSumBytesPerSecond = 2.4e12;
 
-// C of the formula in planner.h.
+// C of the formula in cost_model.h.
 double StepClocks(const KernelConfig& c) {
   const double flops = 2.0 * c.block_m * c.block_n * c.block_k;
   if (c.family == Family::kCpAsyncSimt) return flops / kSimtFlopsPerClock;

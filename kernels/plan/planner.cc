@@ -79,10 +79,19 @@ bool CanPair(const KernelConfig& c, const GemmProblem& p, const DeviceTraits& tr
   return (PairsAlongM(c) ? shape.m_tiles : shape.n_tiles) > 1;
 }
 
+// Which stage counts to look at. A TMA kernel only gets faster with more stages, but for the one
+// that costs its store buffers; so the fastest has as many as there can be, or as leave those.
+enum class StageCounts : uint8_t { kAll, kFastest };
+
+bool IsWorthALook(const KernelConfig& c, int stages, int last, StageCounts which) {
+  if (which == StageCounts::kAll || c.family != Family::kTmaWgmma || stages == last) return true;
+  return StoresTileAtOnce(c, stages) && !StoresTileAtOnce(c, stages + 1);
+}
+
 // Visits every plan that meets the constraints, of equals the earlier row, the fewer parts and the
 // fewer stages first.
 template <typename Visit>
-void ForEachPlan(const GemmProblem& p, const PlanConstraints& constraints,
+void ForEachPlan(const GemmProblem& p, const PlanConstraints& constraints, StageCounts which,
                  const DeviceTraits& traits, Visit visit) {
   for (int row = 0; row < kKernelRows; ++row) {
     const KernelConfig& c = kKernelTable[row].config;
@@ -102,10 +111,11 @@ void ForEachPlan(const GemmProblem& p, const PlanConstraints& constraints,
         // Stages beyond the K steps of a block never help, but may be asked for.
         const int64_t steps = StepsOfBlock(c, p, plan, traits);
         const int first = constraints.stages.value_or(1);
-        const int last =
-            constraints.stages.value_or(static_cast<int>(std::min<int64_t>(c.max_stages, steps)));
-        for (plan.stages = first; plan.stages <= std::min(last, c.max_stages); ++plan.stages) {
-          if (ResidentBlocks(c, plan.stages, traits) == 0) break;
+        const int most = static_cast<int>(std::min<int64_t>(c.max_stages, steps));
+        int last = std::min(constraints.stages.value_or(most), c.max_stages);
+        while (last >= first && ResidentBlocks(c, last, traits) == 0) --last;
+        for (plan.stages = first; plan.stages <= last; ++plan.stages) {
+          if (!IsWorthALook(c, plan.stages, last, which)) continue;
           if (cluster && !RingHoldsTile(c, plan.stages)) continue;
           visit(Complete(plan, p, traits));
         }
@@ -243,7 +253,8 @@ std::vector<Plan> Planner::Candidates(const GemmProblem& p,
   if (p.empty() || !CheckSupported(p, traits_).ok()) return plans;
   if (traits_.kind == DeviceKind::kCpu) return {PlanWithoutRing(RowOfFamily(Family::kBlas))};
   if (!p.reads_ab()) return {PlanWithoutRing(RowOfFamily(Family::kEpilogueOnly))};
-  ForEachPlan(p, constraints, traits_, [&](const Plan& plan) { plans.push_back(plan); });
+  ForEachPlan(p, constraints, StageCounts::kAll, traits_,
+              [&](const Plan& plan) { plans.push_back(plan); });
   // Stable: of equals, the earlier row and the fewer stages.
   std::stable_sort(plans.begin(), plans.end(), [](const Plan& x, const Plan& y) {
     return x.predicted_seconds < y.predicted_seconds;
@@ -265,7 +276,7 @@ StatusOr<Plan> Planner::PlanFor(const GemmProblem& p, const PlanConstraints& con
                            "plan.stages=" + std::to_string(*constraints.stages) + " is below 1");
   }
   std::optional<Plan> best;
-  ForEachPlan(p, constraints, traits_, [&](const Plan& plan) {
+  ForEachPlan(p, constraints, StageCounts::kFastest, traits_, [&](const Plan& plan) {
     if (!best || plan.predicted_seconds < best->predicted_seconds) best = plan;
   });
   if (!best) return CannotMeet(constraints, p, traits_);

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <random>
 #include <string>
 
 #include <gmock/gmock.h>
@@ -75,6 +76,24 @@ TEST(PlannerTest, PicksTheFirstOfItsCandidates) {
     const Plan first = planner.Candidates(p).front();
     EXPECT_EQ(plan->row, first.row);
     EXPECT_EQ(plan->stages, first.stages);
+  }
+}
+
+TEST(PlannerTest, NoCandidateIsFasterThanThePick) {
+  const uint64_t seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937_64 random(seed);
+  const Planner planner = H200();
+  const auto extent = [&] {
+    return int64_t{1} << std::uniform_int_distribution<int>(0, 14)(random);
+  };
+  for (int i = 0; i < 300; ++i) {
+    const GemmProblem p = Problem(extent() + 1, extent() + 1, extent() + 1);
+    const StatusOr<Plan> plan = planner.PlanFor(p);
+    ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+    const Plan first = planner.Candidates(p).front();
+    EXPECT_EQ(plan->predicted_seconds, first.predicted_seconds)
+        << ToString(p) << ": " << ToString(*plan) << " against " << ToString(first);
   }
 }
 
