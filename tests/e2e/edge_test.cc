@@ -30,16 +30,6 @@ using Clock = std::chrono::system_clock;
 
 class EdgeTest : public ServerFixture {
  protected:
-  // Waits for a state that another thread brings about.
-  template <typename Condition>
-  static void Until(Condition condition) {
-    const auto limit = SteadyClock::now() + kLongEnough;
-    while (!condition()) {
-      ASSERT_LT(SteadyClock::now(), limit);
-      std::this_thread::yield();
-    }
-  }
-
   grpc::Status Raw(const std::string& bytes, bool with_message = true) {
     grpc::GenericStub generic(channel_);
     grpc::ClientContext context;

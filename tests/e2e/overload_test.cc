@@ -35,15 +35,6 @@ class OverloadTest : public ServerFixture {
     return call;
   }
 
-  // Waits for a state that another thread brings about.
-  template <typename Condition>
-  static void Until(Condition condition) {
-    const auto limit = SteadyClock::now() + kLongEnough;
-    while (!condition()) {
-      ASSERT_LT(SteadyClock::now(), limit);
-      std::this_thread::yield();
-    }
-  }
   void UntilQueued(int count) {
     Until([&] { return server_->engine().queued_requests() == count; });
   }

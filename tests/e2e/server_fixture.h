@@ -4,6 +4,7 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -62,6 +63,16 @@ class ServerFixture : public ::testing::Test {
     set.backends.push_back(std::move(manual));
     set.reason = "test";
     Start(std::move(set));
+  }
+
+  // Waits for a state that another thread brings about.
+  template <typename Condition>
+  static void Until(Condition condition) {
+    const auto limit = SteadyClock::now() + kLongEnough;
+    while (!condition()) {
+      ASSERT_LT(SteadyClock::now(), limit);
+      std::this_thread::yield();
+    }
   }
 
   void TearDown() override {

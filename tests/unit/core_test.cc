@@ -251,17 +251,22 @@ TEST(ReferenceTest, MagnitudeSumsTheTermsWithoutTheirSigns) {
   EXPECT_EQ(ReferenceMagnitude(p, data.operands()), std::vector<double>(4, 2 * 9 + 5));
 }
 
-TEST(ReferenceTest, ActivatesAsDefined) {
+// act(x) as the reference computes it for D of `type`: a product of nothing, and x as its bias.
+double Activated(DType type, Activation act, double x) {
   GemmProblem p = SmallProblem();
+  p.type_a = p.type_b = p.type_d = type;
   p.m = p.n = 1;
   p.k = 0;
   p.bias = BiasAxis::kPerRow;
-  p = WithPackedLayouts(p);
-  const auto activated = [&](Activation act, double x) {
-    p.act = act;
-    GemmData data(p, 1);
-    data.SetBias(Constant(x));
-    return ReferenceGemm(p, data.operands()).front();
+  p.act = act;
+  GemmData data(WithPackedLayouts(p), 1);
+  data.SetBias(Constant(x));
+  return ReferenceGemm(data.problem(), data.operands()).front();
+}
+
+TEST(ReferenceTest, ActivatesAsDefined) {
+  const auto activated = [](Activation act, double x) {
+    return Activated(SmallProblem().type_d, act, x);
   };
   EXPECT_EQ(activated(Activation::kRelu, -2), 0);
   EXPECT_EQ(activated(Activation::kRelu, 3), 3);
@@ -272,18 +277,7 @@ TEST(ReferenceTest, ActivatesAsDefined) {
 }
 
 TEST(ReferenceTest, ActivationsKeepTheirTails) {
-  GemmProblem p = SmallProblem();
-  p.type_a = p.type_b = p.type_d = DType::kF64;
-  p.m = p.n = 1;
-  p.k = 0;
-  p.bias = BiasAxis::kPerRow;
-  p = WithPackedLayouts(p);
-  const auto activated = [&](Activation act, double x) {
-    p.act = act;
-    GemmData data(p, 1);
-    data.SetBias(Constant(x));
-    return ReferenceGemm(p, data.operands()).front();
-  };
+  const auto activated = [](Activation act, double x) { return Activated(DType::kF64, act, x); };
   // To more digits than doubles hold: x Phi(x) and x / (1 + exp(-x)).
   EXPECT_NEAR(activated(Activation::kGelu, -10) / -7.6198530241604975e-23, 1, 1e-12);
   EXPECT_NEAR(activated(Activation::kSilu, -89) / -1.9823535699982119e-37, 1, 1e-12);

@@ -361,8 +361,7 @@ __global__ void __launch_bounds__(Threads(kKernelTable[kRow].config), 1)
   const int group = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / kWarpgroup, 0);
   const bool probe = p.counters != nullptr;
   const int rank = p.pair ? static_cast<int>(ptx::cluster_ctarank()) : 0;
-  constexpr bool kPairsAlongM = Tile::kPairsAlongM;
-  TileWalk walk(p, rank, kPairsAlongM);
+  TileWalk walk(p, rank, Tile::kPairsAlongM);
   RingState state;
   if (group == 0) {
     if constexpr (kMoveRegisters) ptx::setmaxnreg_dec<kProducerRegisters>();
@@ -377,12 +376,12 @@ __global__ void __launch_bounds__(Threads(kKernelTable[kRow].config), 1)
           const uint32_t panel_a = stages_base + state.slot * Tile::kStageBytes;
           const uint32_t panel_b = panel_a + Tile::PanelA::kBytes;
           const int k = step * Tile::kBlockK;
-          if (p.pair && !kPairsAlongM) {
+          if (p.pair && !Tile::kPairsAlongM) {
             Tile::PanelA::LoadHalf(rank, panel_a, &params.a, barrier, m, k, matrix_a);
           } else {
             Tile::PanelA::Load(panel_a, &params.a, barrier, m, k, matrix_a);
           }
-          if (p.pair && kPairsAlongM) {
+          if (p.pair && Tile::kPairsAlongM) {
             Tile::PanelB::LoadHalf(rank, panel_b, &params.b, barrier, n, k, matrix_b);
           } else {
             Tile::PanelB::Load(panel_b, &params.b, barrier, n, k, matrix_b);

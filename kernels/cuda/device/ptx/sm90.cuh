@@ -147,32 +147,6 @@ __device__ __forceinline__ void bar_sync(int id, int threads) {
   asm volatile("bar.sync %0, %1;\n" ::"r"(id), "r"(threads) : "memory");
 }
 
-// As bar_sync; true in every thread when `predicate` is in any.
-__device__ __forceinline__ bool bar_red_or(int id, int threads, bool predicate) {
-  uint32_t any;
-  asm volatile(
-      "{\n.reg .pred p, q;\n"
-      "setp.ne.u32 p, %1, 0;\n"
-      "bar.red.or.pred q, %2, %3, p;\n"
-      "selp.u32 %0, 1, 0, q;\n}\n"
-      : "=r"(any)
-      : "r"(static_cast<uint32_t>(predicate)), "r"(id), "r"(threads)
-      : "memory");
-  return any != 0;
-}
-
-// --- Memory ordering at device scope ---
-
-// What happened before in this thread is seen by whoever acquires the sum.
-__device__ __forceinline__ void red_add_release_gpu(uint32_t* address, uint32_t value) {
-  asm volatile("red.add.release.gpu.global.u32 [%0], %1;\n" ::"l"(address), "r"(value) : "memory");
-}
-__device__ __forceinline__ uint32_t ld_acquire_gpu(const uint32_t* address) {
-  uint32_t value;
-  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];\n" : "=r"(value) : "l"(address) : "memory");
-  return value;
-}
-
 // --- Clusters ---
 
 __device__ __forceinline__ uint32_t cluster_ctarank() {
