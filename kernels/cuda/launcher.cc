@@ -31,8 +31,9 @@ constexpr int kMaxGridZ = 65535;
 constexpr int kEpilogueThreads = 256;
 constexpr int64_t kEpilogueBlocks = 4096;  // walks the rest
 constexpr int kMaxSumLanes = 32;
-constexpr int kSumPartsOfLane = 4;  // loads that one lane has under way
-constexpr int kTmaStoreRows = 64;   // of D's boxes
+constexpr int kSumPartsOfLane = 4;              // loads that one lane has under way
+constexpr int kTmaStoreRows = 64;               // of D's boxes
+constexpr int64_t kMaxWalk = int64_t{1} << 31;  // parts of tiles: TileWalk counts in 32 bits
 
 // What the kernel's C++ type is chosen by: the operands', or D's where there is no product.
 DType EntryType(const GemmProblem& problem, int row) {
@@ -191,6 +192,10 @@ Status LaunchTma(const void* entry, const GemmProblem& problem, const Plan& plan
   }
   ASSIGN_OR_RETURN(const int sms, SmCount());
   const int64_t parts = int64_t{gemm.m_tiles} * gemm.n_tiles * gemm.batch * gemm.parts;
+  if (parts > kMaxWalk) {
+    return ResourceExhausted(ToString(problem) + " has " + std::to_string(parts) +
+                             " tiles, above the limit " + std::to_string(kMaxWalk));
+  }
   const int64_t blocks = plan.cluster ? parts
                          : plan.pair  ? 2 * std::min<int64_t>(parts, sms / 2)
                                       : std::min<int64_t>(parts, sms);

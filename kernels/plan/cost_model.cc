@@ -123,7 +123,11 @@ double TmaClocks(const KernelConfig& c, const GemmProblem& p, const Plan& plan,
   } else if (!StoresTileAtOnce(c, plan.stages)) {
     store *= kTmaSlowStore;
   }
-  return kTmaLatencyClocks + turns * (steps * TmaStepClocks(c, p, plan) + store);
+  const double multiply = steps * TmaStepClocks(c, p, plan);
+  if (c.ping_pong) {  // a store runs under the next tile's products, but for the last
+    return kTmaLatencyClocks + turns * std::max(multiply, (multiply + store) / 2) + store;
+  }
+  return kTmaLatencyClocks + turns * (multiply + store);
 }
 
 // Of the kernel that adds up the parts.

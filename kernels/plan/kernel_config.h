@@ -21,12 +21,19 @@ struct KernelConfig {
   int warps_m = 0, warps_n = 0;               // warps along m and n of the tile
   int min_blocks_per_sm = 1;                  // the residency that the register budget is set for
   int max_stages = 0;                         // 0: no ring
+  // Of the TMA kernel: its consumer warpgroups take whole tiles in turn, and one stores while the
+  // other multiplies; else they share each tile's rows.
+  bool ping_pong = false;
 };
 
 // The TMA kernel has a warpgroup more than those that multiply: the producer's.
 constexpr int Threads(const KernelConfig& c) {
   return 32 * (c.warps_m * c.warps_n + (c.family == Family::kTmaWgmma ? 4 : 0));
 }
+
+// Warpgroups of the TMA kernel that multiply, and how many of them share a tile.
+constexpr int Consumers(const KernelConfig& c) { return c.warps_m / 4; }
+constexpr int ConsumersOfTile(const KernelConfig& c) { return c.ping_pong ? 1 : Consumers(c); }
 
 constexpr int ElementBytes(const KernelConfig& c) {
   switch (c.family) {
@@ -62,11 +69,11 @@ constexpr int64_t EpilogueBytes(const KernelConfig& c) {
   return int64_t{4} * c.warps_m * c.warps_n * kEpilogueRows * EpilogueRowFloats(c);
 }
 
-// Beside its ring of panels, with two barriers a stage, a block of the TMA kernel has buffers
-// through which results leave: a box of 64 rows of 128 bytes each, for each consumer warpgroup as
-// many as its part of a 16-bit tile has boxes. Where the ring leaves no room for that there are
-// two.
-inline constexpr int64_t kTmaBarrierBytes = 16;  // of a stage
+// A block of the TMA kernel has the barriers of its ring, the ring of panels, and buffers through
+// which results leave: a box of 64 rows of 128 bytes each, for each consumer warpgroup as many as
+// its part of a 16-bit tile has boxes. Two are enough where the ring leaves no room for that, and
+// in ping-pong, where the other warpgroup multiplies all the while.
+inline constexpr int64_t kTmaBarrierBytes = 1024;  // two a stage; panels start at multiples of this
 inline constexpr int64_t kTmaStoreBoxBytes = 64 * 128;
 inline constexpr int64_t kHopperSmemBytes = 227 * 1024;  // that a block can have on sm_90
 
@@ -75,18 +82,19 @@ inline constexpr int64_t kHopperSmemBytes = 227 * 1024;  // that a block can hav
 inline constexpr int64_t kTmaLeastSmemBytes = kHopperSmemBytes / 2 + 1024;
 
 constexpr int64_t TmaBytesWith(const KernelConfig& c, int stages, int store_buffers) {
-  return stages * (StageBytes(c) + kTmaBarrierBytes) +
-         c.warps_m / 4 * store_buffers * kTmaStoreBoxBytes;
+  return kTmaBarrierBytes + stages * StageBytes(c) +
+         Consumers(c) * store_buffers * kTmaStoreBoxBytes;
 }
 constexpr int TmaStoreBoxes(const KernelConfig& c) {
-  return c.block_m * c.block_n / (c.warps_m / 4) / (64 * 64);
+  return c.block_m * c.block_n / ConsumersOfTile(c) / (64 * 64);
 }
 constexpr int TmaStoreBuffers(const KernelConfig& c, int stages) {
   const int boxes = TmaStoreBoxes(c);
-  return boxes > 2 && TmaBytesWith(c, stages, boxes) <= kHopperSmemBytes ? boxes : 2;
+  if (c.ping_pong || boxes <= 2) return 2;
+  return TmaBytesWith(c, stages, boxes) <= kHopperSmemBytes ? boxes : 2;
 }
 constexpr bool StoresTileAtOnce(const KernelConfig& c, int stages) {
-  return TmaStoreBuffers(c, stages) >= TmaStoreBoxes(c);
+  return c.ping_pong || TmaStoreBuffers(c, stages) >= TmaStoreBoxes(c);
 }
 
 // Two blocks may share the larger panel of their tiles, each loading half of it for both: B of

@@ -25,7 +25,7 @@ StageLimit LimitOf(const KernelConfig& c, int stages, int64_t steps, const Devic
 // workspace.
 bool CanSplit(const KernelConfig& c, const GemmProblem& p, int parts, bool cluster,
               const DeviceTraits& traits) {
-  if (c.family != Family::kTmaWgmma) return false;
+  if (c.family != Family::kTmaWgmma || c.ping_pong) return false;
   const TileShape shape = ShapeOf(c, p);
   if (parts < 2 || parts > shape.k_tiles) return false;
   if (cluster) {
@@ -50,7 +50,7 @@ int MostParts(const KernelConfig& c, const GemmProblem& p, const DeviceTraits& t
 std::vector<int> PartsToTry(const KernelConfig& c, const GemmProblem& p,
                             const DeviceTraits& traits) {
   std::vector<int> parts = {1};
-  if (c.family != Family::kTmaWgmma) return parts;
+  if (c.family != Family::kTmaWgmma || c.ping_pong) return parts;
   const TileShape shape = ShapeOf(c, p);
   const int64_t fill = std::min<int64_t>({traits.sm_count / shape.tiles, shape.k_tiles, kMaxParts});
   for (int split = 2; split < fill; split *= 2) parts.push_back(split);

@@ -127,10 +127,13 @@ TEST_P(RowConformance, WalksSeveralTilesWithOneRing) {
   if (GetParam().stages != 3) GTEST_SKIP() << "for 3 stages";
   uint64_t seed = TestSeed();
   for (const TypePair pair : {types().front(), types().back()}) {
-    const GemmProblem problem = MakeProblem(pair, Turn(kAllTransposes, seed), tile_m() * 19 + 5,
-                                            tile_n() * 16 + 7, tile_k() + 9);
-    for (const Plan& plan : planner().Candidates(problem, constraints())) {
-      CheckPlan(problem, ++seed, plan);
+    // Two rounds of the ring to a tile: a wait for one round must not take the one before for it.
+    for (const int64_t k : {tile_k() + 9, 2 * GetParam().stages * tile_k()}) {
+      const GemmProblem problem =
+          MakeProblem(pair, Turn(kAllTransposes, seed), tile_m() * 19 + 5, tile_n() * 16 + 7, k);
+      for (const Plan& plan : planner().Candidates(problem, constraints())) {
+        CheckPlan(problem, ++seed, plan);
+      }
     }
   }
 }

@@ -101,10 +101,12 @@ template <int kRow, typename T, bool kTransA, bool kTransB>
 struct WgmmaTile {
   static constexpr KernelConfig kCfg = kKernelTable[kRow].config;
   static constexpr int kBlockM = kCfg.block_m, kBlockN = kCfg.block_n, kBlockK = kCfg.block_k;
-  static constexpr int kConsumers = kCfg.warps_m / 4;   // warpgroups
-  static constexpr int kGroupM = kBlockM / kConsumers;  // rows of a warpgroup
-  static constexpr int kFragsM = kGroupM / 64;          // wgmmas along m
-  static constexpr int kAcc = kBlockN / 2;              // registers of one of them
+  static constexpr int kConsumers = Consumers(kCfg);  // warpgroups
+  static constexpr bool kPingPong = kCfg.ping_pong;
+  static constexpr int kSharers = ConsumersOfTile(kCfg);
+  static constexpr int kGroupM = kBlockM / kSharers;  // rows of a warpgroup
+  static constexpr int kFragsM = kGroupM / 64;        // wgmmas along m
+  static constexpr int kAcc = kBlockN / 2;            // registers of one of them
   using PanelA = TmaPanel<kBlockM, kBlockK, !kTransA>;
   using PanelB = TmaPanel<kBlockN, kBlockK, kTransB>;
   using Accumulators = float[kFragsM][kAcc];
@@ -117,16 +119,18 @@ struct WgmmaTile {
   static_assert(kBlockK % kBoxRowElements == 0 && kGroupM % 64 == 0);
   static_assert(kStageBytes == StageBytes(kCfg));
   static_assert(kStageBytes % kSwizzlePeriod == 0 && PanelA::kBytes % kSwizzlePeriod == 0);
-  static_assert(kFragsM * kAcc <= 128, "more accumulators spill");
+  static_assert(kCfg.max_stages * TmaRing::kBarrierBytes + TmaTurns::kBytes <= kTmaBarrierBytes);
+  static_assert(kFragsM * kAcc <= (kPingPong ? 192 : 128), "more accumulators spill");
+  static_assert(!kPingPong || kConsumers == 2);
 
   // `steps` K steps of one tile. Slots are released one step late, when the wgmmas that read them
   // are known to be done while the next step's already run. A ring of one slot cannot wait for
   // that: its only slot must be released before it can be filled again.
-  __device__ static void Multiply(Accumulators& acc, const TmaRing& ring, RingState& state,
-                                  WaitCounter& waits, uint32_t stages_base, int group, int steps,
-                                  int lane) {
+  __device__ static void Multiply(Accumulators& acc, const TmaRing& ring, const TmaTurns& turns,
+                                  RingState& state, WaitCounter& waits, uint32_t stages_base,
+                                  int share, int steps, int lane) {
     const bool single = ring.stages() == 1;
-    const uint32_t first_a = PanelA::Low(stages_base) + PanelA::Distance(group * kGroupM, 0);
+    const uint32_t first_a = PanelA::Low(stages_base) + PanelA::Distance(share * kGroupM, 0);
     const uint32_t first_b = PanelB::Low(stages_base + PanelA::kBytes);
     int previous = 0;
     for (int step = 0; step < steps; ++step) {
@@ -157,8 +161,13 @@ struct WgmmaTile {
       previous = state.slot;
       state.Advance(ring.stages());
     }
+    if constexpr (kPingPong) turns.Pass(lane);
     ptx::wgmma_wait_group<0>();
     if (!single) ring.ConsumerRelease(previous, lane);
+  }
+
+  __device__ static int StoreBuffers(const GemmParams& p) {
+    return kPingPong ? 2 : p.store_buffers;
   }
 
   // D = alpha * acc and nothing else: scaled on the way to shared memory, stored from there by the
@@ -182,7 +191,7 @@ struct WgmmaTile {
       FillBox<Out>(acc[box / kBoxesN], box % kBoxesN * kBoxCols, p.alpha,
                    buffers + filled * kStoreBoxBytes);
       ++filled;
-      if (filled < p.store_buffers && box + 1 < kBoxes) continue;
+      if (filled < StoreBuffers(p) && box + 1 < kBoxes) continue;
       ptx::fence_proxy_async_shared();
       ptx::bar_sync(barrier_id, kWarpgroup);
       if (storer) {
@@ -304,10 +313,12 @@ struct WgmmaTile {
   __device__ static void Store(const TmaParams& params, const Accumulators& acc, uint32_t sums,
                                char* buffers, int consumer, int matrix, int m, int n) {
     const GemmParams& p = params.gemm;
-    const int row0 = m + consumer * kGroupM, barrier_id = consumer + 1;
-    if (p.cluster) {
-      StoreOfCluster<Out>(p, acc, sums, consumer, matrix, m, n);
-      return;
+    const int row0 = m + (kPingPong ? 0 : consumer * kGroupM), barrier_id = consumer + 1;
+    if constexpr (!kPingPong) {
+      if (p.cluster) {
+        StoreOfCluster<Out>(p, acc, sums, consumer, matrix, m, n);
+        return;
+      }
     }
     if constexpr (kBlockN >= 64) {  // a 16-bit box's columns
       if (p.beta == 0.0F && p.bias_axis == BiasAxis::kNone && p.act == Activation::kNone) {
@@ -331,20 +342,22 @@ __global__ void __launch_bounds__(Threads(kKernelTable[kRow].config), 1)
     GemmTmaWgmma(const __grid_constant__ TmaParams params) {
   using Tile = WgmmaTile<kRow, T, kTransA, kTransB>;
   // Registers of a thread: those of a launch of all warpgroups, moved from the producer to the
-  // consumers. 56 + 2 * 224 = 3 * 168; 32 + 3 * 160 = 4 * 128. One consumer has as many as it can
-  // use anyway.
+  // consumers. 40 + 2 * 232 = 56 + 2 * 224 = 3 * 168; 32 + 3 * 160 = 4 * 128. One consumer has as
+  // many as it can use anyway.
   constexpr bool kMoveRegisters = Tile::kConsumers > 1;
-  constexpr int kProducerRegisters = Tile::kConsumers == 3 ? 32 : 56;
-  constexpr int kConsumerRegisters = Tile::kConsumers == 3 ? 160 : 224;
+  constexpr int kProducerRegisters = Tile::kConsumers == 3 ? 32 : Tile::kPingPong ? 24 : 56;
+  constexpr int kConsumerRegisters = Tile::kConsumers == 3 ? 160 : Tile::kPingPong ? 240 : 224;
   extern __shared__ __align__(1024) char smem[];
   const GemmParams& p = params.gemm;
-  const uint32_t stages_base = ptx::SharedAddress(smem);
-  const uint32_t stores_base = stages_base + p.stages * Tile::kStageBytes;
-  const uint32_t store_bytes = p.store_buffers * Tile::kStoreBoxBytes;  // of a consumer
-  const TmaRing ring(stores_base + Tile::kConsumers * store_bytes, p.stages, p.pair ? 2 : 1);
+  constexpr uint32_t kRingOffset = kTmaBarrierBytes;
+  const uint32_t stages_base = ptx::SharedAddress(smem) + kRingOffset;
+  const uint32_t store_bytes = Tile::StoreBuffers(p) * Tile::kStoreBoxBytes;  // of a consumer
+  const TmaRing ring(ptx::SharedAddress(smem), p.stages, p.pair ? 2 : 1);
+  const uint32_t turns_base = stages_base - TmaTurns::kBytes;
 
   if (threadIdx.x == 0) {
-    ring.Init(Tile::kConsumers * 4);
+    if constexpr (Tile::kPingPong) TmaTurns::Init(turns_base);
+    ring.Init(Tile::kSharers * 4);
     ptx::prefetch_tensormap(&params.a);
     ptx::prefetch_tensormap(&params.b);
     ptx::prefetch_tensormap(&params.d);
@@ -361,11 +374,11 @@ __global__ void __launch_bounds__(Threads(kKernelTable[kRow].config), 1)
   const int group = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / kWarpgroup, 0);
   const bool probe = p.counters != nullptr;
   const int rank = p.pair ? static_cast<int>(ptx::cluster_ctarank()) : 0;
-  TileWalk walk(p, rank, Tile::kPairsAlongM);
   RingState state;
   if (group == 0) {
     if constexpr (kMoveRegisters) ptx::setmaxnreg_dec<kProducerRegisters>();
     if (threadIdx.x == 0) {
+      TileWalk walk(p, rank, Tile::kPairsAlongM, 0, 1);
       WaitCounter waits{probe};
       while (walk.Next()) {
         const int matrix_a = p.stride_a == 0 ? 0 : walk.batch();
@@ -395,15 +408,24 @@ __global__ void __launch_bounds__(Threads(kKernelTable[kRow].config), 1)
     if constexpr (kMoveRegisters) ptx::setmaxnreg_inc<kConsumerRegisters>();
     const int consumer = group - 1;
     const int lane = static_cast<int>(threadIdx.x) % 32;
-    const bool reporter = probe && threadIdx.x == kWarpgroup;
-    char* const buffers = smem + (stores_base - stages_base) + consumer * store_bytes;
-    WaitCounter waits{reporter};
-    uint32_t mainloop = 0, epilogue = 0, k_tiles = 0;
+    const int share = Tile::kPingPong ? 0 : consumer;  // of a tile's rows
+    const bool reporter =
+        probe && (Tile::kPingPong ? threadIdx.x % kWarpgroup == 0 : threadIdx.x == kWarpgroup);
+    char* const buffers =
+        smem + kRingOffset + p.stages * Tile::kStageBytes + consumer * store_bytes;
+    // In ping-pong, every other tile and its steps are the other consumer's. There are no parts
+    // then: all tiles have the same steps.
+    TmaTurns turns(turns_base, consumer);
+    TileWalk walk(p, rank, Tile::kPairsAlongM, Tile::kPingPong ? consumer : 0,
+                  Tile::kPingPong ? 2 : 1);
+    if constexpr (Tile::kPingPong) state.Skip(consumer * p.k_tiles, p.stages);
     while (walk.Next()) {
       const int steps = walk.k_end() - walk.k_begin();
+      if constexpr (Tile::kPingPong) turns.Wait();
+      WaitCounter waits{reporter};
       typename Tile::Accumulators acc;
       const uint32_t start = reporter ? ptx::clock() : 0;
-      Tile::Multiply(acc, ring, state, waits, stages_base, consumer, steps, lane);
+      Tile::Multiply(acc, ring, turns, state, waits, stages_base, share, steps, lane);
       const uint32_t multiplied = reporter ? ptx::clock() : 0;
       // Parts outside a cluster are matrices of their own.
       const int matrix = p.cluster ? walk.batch() : walk.batch() * p.parts + walk.part();
@@ -413,19 +435,16 @@ __global__ void __launch_bounds__(Threads(kKernelTable[kRow].config), 1)
       } else {
         Tile::template Store<T>(params, acc, stages_base, buffers, consumer, matrix, m, n);
       }
+      // Tile by tile: a block's own sums would take registers that the accumulators need.
       if (reporter) {
-        mainloop += multiplied - start;
-        epilogue += ptx::clock() - multiplied;
-        k_tiles += steps;
+        atomicAdd(&p.counters[0], static_cast<unsigned long long>(waits.cycles));
+        atomicAdd(&p.counters[2], static_cast<unsigned long long>(multiplied - start));
+        atomicAdd(&p.counters[3], static_cast<unsigned long long>(ptx::clock() - multiplied));
+        atomicAdd(&p.counters[4], static_cast<unsigned long long>(steps));
       }
+      if constexpr (Tile::kPingPong) state.Skip(p.k_tiles, p.stages);
     }
     if (threadIdx.x % kWarpgroup == 0) ptx::cp_async_bulk_wait_group_read<0>();
-    if (reporter) {
-      atomicAdd(&p.counters[0], static_cast<unsigned long long>(waits.cycles));
-      atomicAdd(&p.counters[2], static_cast<unsigned long long>(mainloop));
-      atomicAdd(&p.counters[3], static_cast<unsigned long long>(epilogue));
-      atomicAdd(&p.counters[4], static_cast<unsigned long long>(k_tiles));
-    }
   }
   // The other block of a pair may still fill this one's slots, or tell it of its own.
   if (p.pair) ptx::cluster_sync_relaxed();

@@ -27,42 +27,48 @@ __device__ __forceinline__ TileCoord TileAt(unsigned index, int m_tiles, int n_t
   return {first_m + static_cast<int>(within % rows), static_cast<int>(within / rows)};
 }
 
-// The work of one persistent block: every so-manyth part of a tile, the parts of a tile one after
-// another. Producer and consumers each walk the same.
+// The work of one persistent block: every so-manyth part of a tile. The blocks of a cluster have
+// the parts of one tile; else neighbours have the same part of neighbouring tiles, which read the
+// same panels. Producer and consumers each walk the same.
 class TileWalk {
  public:
-  // `rank` is the block's place in its pair, 0 without one; pairs are neighbours along M or N.
-  __device__ TileWalk(const GemmParams& p, int rank, bool pairs_along_m)
+  // `rank` is the block's place in its pair, 0 without one; pairs are neighbours along M or N. The
+  // walk takes every `turns`th of the block's, from the `turn`th on.
+  __device__ TileWalk(const GemmParams& p, int rank, bool pairs_along_m, int turn, int turns)
       : p_(p),
         rank_(rank),
         pairs_along_m_(pairs_along_m),
-        tiles_of_one_(int64_t{p.m_tiles} * p.n_tiles),
-        count_(tiles_of_one_ * p.batch * p.parts),
-        next_(p.pair ? blockIdx.x / 2 : blockIdx.x) {}
+        turns_(turns),
+        next_((p.pair ? blockIdx.x / 2 : blockIdx.x) + turn * Step()) {}
 
-  // The next part, which is a whole tile where p.parts is 1; false at the end.
+  // The next part, which is a whole tile where p.parts is 1; false at the end. Counts of all parts
+  // fit 32 bits (LaunchTma).
   __device__ bool Next() {
-    if (next_ >= count_) return false;
-    int64_t tile = next_;
+    const unsigned tiles_of_one = static_cast<unsigned>(p_.m_tiles) * p_.n_tiles;
+    const unsigned tiles = tiles_of_one * p_.batch;
+    if (next_ >= tiles * p_.parts) return false;
+    unsigned tile = next_;
     k_begin_ = part_ = 0;
     k_end_ = p_.k_tiles;
     if (p_.parts > 1) {
-      tile /= p_.parts;
-      part_ = static_cast<int>(next_ - tile * p_.parts);
+      const unsigned neighbours = p_.cluster ? p_.parts : tiles;
+      const unsigned high = tile / neighbours, low = tile - high * neighbours;
+      tile = p_.cluster ? high : low;
+      part_ = static_cast<int>(p_.cluster ? low : high);
       k_begin_ = static_cast<int>(int64_t{part_} * p_.k_tiles / p_.parts);
       k_end_ = static_cast<int>(int64_t{part_ + 1} * p_.k_tiles / p_.parts);
     }
     batch_ = 0;
     if (p_.batch > 1) {
-      batch_ = static_cast<int>(tile / tiles_of_one_);
-      tile -= batch_ * tiles_of_one_;
+      batch_ = static_cast<int>(tile / tiles_of_one);
+      tile -= batch_ * tiles_of_one;
     }
-    at_ = TileAt(static_cast<unsigned>(tile), p_.m_tiles, p_.n_tiles);
+    at_ = TileAt(tile, p_.m_tiles, p_.n_tiles);
     if (p_.pair) {
       int& along = pairs_along_m_ ? at_.m : at_.n;
       along = 2 * along + rank_;
     }
-    next_ += p_.pair ? gridDim.x / 2 : gridDim.x;
+    next_ += turns_ * Step();
     return true;
   }
 
@@ -74,12 +80,14 @@ class TileWalk {
   __device__ int k_end() const { return k_end_; }
 
  private:
+  // From one of the block's to the next.
+  __device__ unsigned Step() const { return p_.pair ? gridDim.x / 2 : gridDim.x; }
+
   const GemmParams& p_;
   const int rank_;
   const bool pairs_along_m_;
-  const int64_t tiles_of_one_;  // product of the batch
-  const int64_t count_;
-  int64_t next_;
+  const int turns_;
+  unsigned next_;
   TileCoord at_{};
   int batch_ = 0, part_ = 0, k_begin_ = 0, k_end_ = 0;
 };

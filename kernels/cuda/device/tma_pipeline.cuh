@@ -33,6 +33,13 @@ struct RingState {
       phase ^= 1;
     }
   }
+
+  // Past steps that are others' to take.
+  __device__ void Skip(int steps, int stages) {
+    const unsigned to = static_cast<unsigned>(slot) + static_cast<unsigned>(steps);
+    phase ^= to / stages & 1;
+    slot = static_cast<int>(to % stages);
+  }
 };
 
 // In debug builds, ends a wait that an error of the protocol would make endless: seconds, where an
@@ -66,7 +73,7 @@ struct WaitCounter {
   }
 };
 
-// Barriers of a ring at a shared address: full[0..S), then empty[0..S).
+// Barriers of a ring at a shared address: full and empty of slot 0, of slot 1, and so on.
 class TmaRing {
  public:
   // `blocks`: 2 for a pair, which have their rings at the same address, else 1.
@@ -107,12 +114,46 @@ class TmaRing {
   __device__ int stages() const { return stages_; }
 
  private:
-  __device__ uint32_t full(int slot) const { return barriers_ + slot * 8; }
-  __device__ uint32_t empty(int slot) const { return barriers_ + (stages_ + slot) * 8; }
+  __device__ uint32_t full(int slot) const { return barriers_ + slot * kBarrierBytes; }
+  __device__ uint32_t empty(int slot) const { return barriers_ + slot * kBarrierBytes + 8; }
 
   uint32_t barriers_;
   int stages_;
   int blocks_;
+};
+
+// In ping-pong two consumer warpgroups walk one ring, a tile each in turn. A wait tells the phases
+// of a barrier apart by parity alone: it is right only for a slot whose use before that has landed.
+// So a consumer waits for none of its steps before the other one has been through all of its own.
+//
+//   turn[c]    one arrival a warp of the other consumer
+class TmaTurns {
+ public:
+  __device__ TmaTurns(uint32_t barriers, int consumer)
+      : barriers_(barriers), consumer_(consumer), phase_(consumer == 0) {}
+
+  static constexpr int kBytes = 16;
+
+  // With the ring's barriers.
+  __device__ static void Init(uint32_t barriers) {
+    for (int consumer = 0; consumer < 2; ++consumer) ptx::mbarrier_init(barriers + consumer * 8, 4);
+  }
+
+  // Before a tile's first step. The first turn is consumer 0's: its barrier is fresh.
+  __device__ __forceinline__ void Wait() {
+    WaitCounter not_counted;
+    not_counted.Wait(barriers_ + consumer_ * 8, phase_);
+    phase_ ^= 1;
+  }
+  // By each warp, when it has waited for the tile's last step.
+  __device__ __forceinline__ void Pass(int lane) const {
+    if (lane == 0) ptx::mbarrier_arrive(barriers_ + (consumer_ ^ 1) * 8);
+  }
+
+ private:
+  uint32_t barriers_;
+  int consumer_;
+  uint32_t phase_;
 };
 
 }  // namespace gemmd
