@@ -129,6 +129,7 @@ StatusOr<PanelMap> MapPanel(const void* base, DType type, const MatrixLayout& la
                                              .matrix_stride = stride,
                                              .box_rows = static_cast<int>(box_rows),
                                              .box_row_bytes = static_cast<int>(row_bytes)}));
+  if (!k_contiguous) lines = TmaPanelRow(lines);
   panel.bytes = (k_contiguous && !shared ? box_rows : lines) * block_k * 2;
   return panel;
 }

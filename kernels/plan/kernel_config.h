@@ -50,8 +50,19 @@ constexpr int ElementBytes(const KernelConfig& c) {
 // column of threads, and without the pad those reads share banks. 16-bit panels are swizzled.
 inline constexpr int kSimtPadElements = 4;
 
+constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Elements along M or N of a panel of the TMA kernel that has K along its lines: whole rows of 128
+// bytes, or one of 64.
+constexpr int TmaPanelRow(int block) {
+  return block < 64 ? block : static_cast<int>(CeilDiv(block, 64)) * 64;
+}
+
 // Bytes of one stage: a panel of A and a panel of B, either way round.
 constexpr int64_t StageBytes(const KernelConfig& c) {
+  if (c.family == Family::kTmaWgmma) {
+    return int64_t{TmaPanelRow(c.block_m) + TmaPanelRow(c.block_n)} * c.block_k * ElementBytes(c);
+  }
   const int64_t row = c.block_k + (c.family == Family::kCpAsyncSimt ? kSimtPadElements : 0);
   return (c.block_m + c.block_n) * row * ElementBytes(c);
 }
@@ -86,7 +97,7 @@ constexpr int64_t TmaBytesWith(const KernelConfig& c, int stages, int store_buff
          Consumers(c) * store_buffers * kTmaStoreBoxBytes;
 }
 constexpr int TmaStoreBoxes(const KernelConfig& c) {
-  return c.block_m * c.block_n / ConsumersOfTile(c) / (64 * 64);
+  return c.block_m / ConsumersOfTile(c) / 64 * static_cast<int>(CeilDiv(c.block_n, 64));
 }
 constexpr int TmaStoreBuffers(const KernelConfig& c, int stages) {
   const int boxes = TmaStoreBoxes(c);
@@ -128,7 +139,5 @@ constexpr int RegistersPerThread(const KernelConfig& c) {
   const int share = 65536 / (Threads(c) * c.min_blocks_per_sm) / 8 * 8;
   return share > 255 ? 255 : share;
 }
-
-constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace gemmd

@@ -44,8 +44,8 @@ struct TmaPanel {
   static constexpr int kRowElements =
       kKContiguous || kMn >= kBoxRowElements ? kBoxRowElements : kMn;
   static constexpr int kRowBytes = kRowElements * 2;  // of a box, and the swizzle's width
-  static constexpr int kBytes = kMn * kK * 2;
-  static constexpr int kBoxes = (kKContiguous ? kK : kMn) / kRowElements;
+  static constexpr int kBytes = (kKContiguous ? kMn : TmaPanelRow(kMn)) * kK * 2;
+  static constexpr int kBoxes = (kKContiguous ? kK : TmaPanelRow(kMn)) / kRowElements;
   static constexpr int kBoxBytes = kBytes / kBoxes;
   static constexpr int kBoxRows = kKContiguous ? kMn : kK;
   static_assert(kMn <= 256 && kK <= 256 && kBoxes * kBoxBytes == kBytes);
@@ -110,14 +110,14 @@ struct WgmmaTile {
   using PanelA = TmaPanel<kBlockM, kBlockK, !kTransA>;
   using PanelB = TmaPanel<kBlockN, kBlockK, kTransB>;
   using Accumulators = float[kFragsM][kAcc];
-  static constexpr uint32_t kStageBytes = PanelA::kBytes + PanelB::kBytes;
+  static constexpr uint32_t kStageBytes = StageBytes(kCfg);
   static constexpr bool kPairsAlongM = PairsAlongM(kCfg);
 
   static constexpr int kConsumersBarrier = kConsumers + 1;  // 1 .. kConsumers are a warpgroup's own
   static constexpr int kStoreBoxBytes = static_cast<int>(kTmaStoreBoxBytes);
 
   static_assert(kBlockK % kBoxRowElements == 0 && kGroupM % 64 == 0);
-  static_assert(kStageBytes == StageBytes(kCfg));
+  static_assert(PanelA::kBytes + PanelB::kBytes <= kStageBytes);
   static_assert(kStageBytes % kSwizzlePeriod == 0 && PanelA::kBytes % kSwizzlePeriod == 0);
   static_assert(kCfg.max_stages * TmaRing::kBarrierBytes + TmaTurns::kBytes <= kTmaBarrierBytes);
   static_assert(kFragsM * kAcc <= (kPingPong ? 192 : 128), "more accumulators spill");
@@ -166,6 +166,16 @@ struct WgmmaTile {
     if (!single) ring.ConsumerRelease(previous, lane);
   }
 
+  // Boxes of kCols columns in a row of the tile.
+  template <int kCols>
+  static constexpr int kBoxesOf = static_cast<int>(CeilDiv(kBlockN, kCols));
+
+  // First column of one of the boxes of `cols` columns that a tile leaves in. Where they do not
+  // fill it, the last one begins earlier and has some columns of the one before it again.
+  __device__ static constexpr int BoxColumn(int box, int cols) {
+    return box * cols + cols > kBlockN ? kBlockN - cols : box * cols;
+  }
+
   __device__ static int StoreBuffers(const GemmParams& p) {
     return kPingPong ? 2 : p.store_buffers;
   }
@@ -177,7 +187,7 @@ struct WgmmaTile {
   __device__ static void StorePlain(const TmaParams& params, const Accumulators& acc,
                                     uint32_t buffers, int barrier_id, int batch, int row0,
                                     int col0) {
-    constexpr int kBoxCols = 128 / sizeof(Out), kBoxesN = kBlockN / kBoxCols;
+    constexpr int kBoxCols = 128 / sizeof(Out), kBoxesN = kBoxesOf<kBoxCols>;
     constexpr int kBoxes = kFragsM * kBoxesN;
     const GemmParams& p = params.gemm;
     const bool storer = threadIdx.x % kWarpgroup == 0;
@@ -188,7 +198,7 @@ struct WgmmaTile {
         if (storer) ptx::cp_async_bulk_wait_group_read<0>();
         ptx::bar_sync(barrier_id, kWarpgroup);
       }
-      FillBox<Out>(acc[box / kBoxesN], box % kBoxesN * kBoxCols, p.alpha,
+      FillBox<Out>(acc[box / kBoxesN], BoxColumn(box % kBoxesN, kBoxCols), p.alpha,
                    buffers + filled * kStoreBoxBytes);
       ++filled;
       if (filled < StoreBuffers(p) && box + 1 < kBoxes) continue;
@@ -197,7 +207,8 @@ struct WgmmaTile {
       if (storer) {
         for (int i = 0; i < filled; ++i) {
           const int stored = box + 1 - filled + i;
-          const int row = row0 + stored / kBoxesN * 64, col = col0 + stored % kBoxesN * kBoxCols;
+          const int row = row0 + stored / kBoxesN * 64;
+          const int col = col0 + BoxColumn(stored % kBoxesN, kBoxCols);
           if (row >= p.m || col >= p.n) continue;
           ptx::cp_async_bulk_tensor_3d_store(&params.d, buffers + i * kStoreBoxBytes, col, row,
                                              batch);
@@ -242,28 +253,31 @@ struct WgmmaTile {
   template <typename Out>
   __device__ static void StoreFinished(const GemmParams& p, const Accumulators& acc, char* buffer,
                                        int barrier_id, int batch, int row0, int col0) {
-    constexpr int kBoxes = kFragsM * kBlockN / 32, kRuns = 64 * 32 / 8;
+    constexpr int kBoxesN = kBoxesOf<32>, kBoxes = kFragsM * kBoxesN;
+    constexpr int kRuns = 64 * 32 / 8;
 #pragma unroll 1
     for (int box = 0; box < kBoxes; ++box) {
       ptx::bar_sync(barrier_id, kWarpgroup);
 #pragma unroll
       for (int candidate = 0; candidate < kBoxes; ++candidate) {  // registers need constant indices
         if (box == candidate) {
-          FillBox<float>(acc[candidate * 32 / kBlockN], candidate * 32 % kBlockN, 1.0F,
+          FillBox<float>(acc[candidate / kBoxesN], BoxColumn(candidate % kBoxesN, 32), 1.0F,
                          ptx::SharedAddress(buffer));
         }
       }
       ptx::bar_sync(barrier_id, kWarpgroup);
+      const int box_row = box / kBoxesN * 64, box_col = BoxColumn(box % kBoxesN, 32);
+      const int again = box % kBoxesN * 32 - box_col;  // columns that the last box has stored
 #pragma unroll 1
       for (int run = threadIdx.x % kWarpgroup; run < kRuns; run += kWarpgroup) {
         const int row = run / 4, chunk = run % 4 * 2;
+        if (chunk * 4 < again) continue;
         const auto at = [&](int c) {
           return *reinterpret_cast<const float4*>(buffer + row * 128 + ((c ^ (row & 7)) << 4));
         };
         const float4 low = at(chunk), high = at(chunk + 1);
         float x[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
-        FinishRun<Out>(p, batch, row0 + box * 32 / kBlockN * 64 + row,
-                       col0 + box * 32 % kBlockN + chunk * 4, x);
+        FinishRun<Out>(p, batch, row0 + box_row + row, col0 + box_col + chunk * 4, x);
       }
     }
     // The next tile's plain bytes must not overtake these reads; the barrier that opens its first

@@ -37,17 +37,19 @@ namespace gemmd::ptx {
       "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), \
       "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), \
       "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
-#define GEMMD_WGMMA_TEXT_192                                                                   \
-  GEMMD_WGMMA_TEXT_128                                                                         \
-  ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, "                        \
-  "%77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, " \
-  "%95"
-#define GEMMD_WGMMA_REGS_192(d)                                                                  \
+#define GEMMD_WGMMA_TEXT_176                                                                    \
+  GEMMD_WGMMA_TEXT_128                                                                          \
+      ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, " \
+      "%81, %82, %83, %84, %85, %86, %87"
+#define GEMMD_WGMMA_REGS_176(d)                                                                  \
   GEMMD_WGMMA_REGS_128(d), "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]),      \
       "+f"(d[69]), "+f"(d[70]), "+f"(d[71]), "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), \
       "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79]), "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), \
-      "+f"(d[83]), "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]), "+f"(d[88]), "+f"(d[89]), \
-      "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95])
+      "+f"(d[83]), "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87])
+#define GEMMD_WGMMA_TEXT_192 GEMMD_WGMMA_TEXT_176 ", %88, %89, %90, %91, %92, %93, %94, %95"
+#define GEMMD_WGMMA_REGS_192(d)                                                             \
+  GEMMD_WGMMA_REGS_176(d), "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), \
+      "+f"(d[93]), "+f"(d[94]), "+f"(d[95])
 #define GEMMD_WGMMA_TEXT_256                                                                   \
   GEMMD_WGMMA_TEXT_192                                                                         \
   ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, "                     \
@@ -77,6 +79,8 @@ namespace gemmd::ptx {
 #define GEMMD_WGMMA_TRANS_B_64 "36"
 #define GEMMD_WGMMA_TRANS_A_128 "67"
 #define GEMMD_WGMMA_TRANS_B_128 "68"
+#define GEMMD_WGMMA_TRANS_A_176 "91"
+#define GEMMD_WGMMA_TRANS_B_176 "92"
 #define GEMMD_WGMMA_TRANS_A_192 "99"
 #define GEMMD_WGMMA_TRANS_B_192 "100"
 #define GEMMD_WGMMA_TRANS_A_256 "131"
@@ -104,6 +108,10 @@ __device__ __forceinline__ void wgmma_m64k16(float (&d)[kN / 2], uint64_t a, uin
     GEMMD_WGMMA(128, "f16", "%64", "%65", "%66");
   } else if constexpr (kN == 128) {
     GEMMD_WGMMA(128, "bf16", "%64", "%65", "%66");
+  } else if constexpr (kN == 176 && kHalf) {
+    GEMMD_WGMMA(176, "f16", "%88", "%89", "%90");
+  } else if constexpr (kN == 176) {
+    GEMMD_WGMMA(176, "bf16", "%88", "%89", "%90");
   } else if constexpr (kN == 192 && kHalf) {
     GEMMD_WGMMA(192, "f16", "%96", "%97", "%98");
   } else if constexpr (kN == 192) {
