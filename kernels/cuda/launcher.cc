@@ -142,8 +142,10 @@ Status LaunchSum(const GemmProblem& problem, const GemmParams& params, const Gem
   sum.parts = static_cast<const float*>(parts.d);
   sum.ld = parts.ldd, sum.stride = parts.stride_d;
   const int64_t items = CeilDiv(params.n, 4) * params.m * params.batch;
-  while (sum.lanes < kMaxSumLanes && sum.lanes * kSumPartsOfLane < params.parts) sum.lanes *= 2;
-  const int64_t blocks = std::min(CeilDiv(items * sum.lanes, kSumThreads), kEpilogueBlocks);
+  while (1 << sum.log2_lanes < kMaxSumLanes && kSumPartsOfLane << sum.log2_lanes < params.parts) {
+    ++sum.log2_lanes;
+  }
+  const int64_t blocks = std::min(CeilDiv(items << sum.log2_lanes, kSumThreads), kEpilogueBlocks);
   return LaunchKernel(SumPartsEntry(problem.type_d), dim3(static_cast<unsigned>(blocks)),
                       kSumThreads, sum, 0, stream, {.overlaps_set_up = true});
 }

@@ -15,7 +15,7 @@ struct SumParams {
   GemmParams gemm;
   const float* parts = nullptr;
   int64_t ld = 0, stride = 0;  // elements, of a row and of a part; multiples of 4
-  int lanes = 1;  // neighbouring threads that share one run of 4 columns: a power of 2 up to 32
+  int log2_lanes = 0;          // neighbouring threads that share one run of 4 columns: up to a warp
 };
 
 // The entry point for C, bias and D of `type`; null when there is none.

@@ -16,6 +16,7 @@ constexpr int kPolls = 100;             // of about 1 us: ample for an arrival o
 constexpr int kMaxThreads = kRingProducerThreads + 32 * kMaxRingConsumerWarps;
 
 static_assert(kRingStageBytes == kRingBoxBytes + TmaRing::kBarrierBytes);
+static_assert(kRingTurnBytes == TmaTurns::kBytes);
 static_assert(kRingBoxBytes / 2 % 1024 == 0, "halves keep the swizzle's phase");
 
 __device__ uint32_t Mix(uint32_t x) {
@@ -106,18 +107,31 @@ __device__ uint32_t BoxSum(const char* box, int lane) {
 }
 
 // By each consumer warp.
-__device__ void Consume(const RingParams& p, const TmaRing& ring, const Place& place,
-                        const char* slots) {
+__device__ void Consume(const RingParams& p, const TmaRing& ring, uint32_t turn_barriers,
+                        const Place& place, const char* slots) {
   const int warp = static_cast<int>(threadIdx.x - kRingProducerThreads) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const uint32_t slow_warp = Mix(p.seed + place.group) % (place.blocks * p.consumer_warps);
-  const bool slow = slow_warp == static_cast<uint32_t>(place.rank * p.consumer_warps + warp);
+  const int consumers = p.ping_pong ? 2 : 1, warps = consumers * p.consumer_warps;
+  const int consumer = warp / p.consumer_warps;
+  const uint32_t slow_warp = Mix(p.seed + place.group) % (place.blocks * warps);
+  const bool slow = slow_warp == static_cast<uint32_t>(place.rank * warps + warp);
   Delays delays(p.delay == RingDelay::kEverybody || (p.delay == RingDelay::kOneWarp && slow),
                 Mix(p.seed) ^ blockIdx.x << 8 ^ warp);
   WaitCounter waits;
+  TmaTurns turns(turn_barriers, consumer);
   RingState state;
-  for (int tile = 0; tile < p.tiles; ++tile) {
-    uint32_t sum = 0;
+  state.Skip(consumer * p.k_tiles, p.stages);
+  for (int tile = consumer; tile < p.tiles; tile += consumers) {
+    uint32_t sum = 0, early_sum = 0;
+    if (p.fault == RingFault::kReadsBeforeItsTurn) {
+      ring.ConsumerWait(state, waits);
+      early_sum = BoxSum(slots + state.slot * kRingBoxBytes, lane);
+      ptx::bar_sync(1, 32 * warps);  // no warp releases the slot before all have read its first use
+    }
+    if (p.ping_pong) {
+      delays.Maybe();
+      turns.Wait();
+    }
     for (int step = 0; step < p.k_tiles; ++step) {
       const char* const box = slots + state.slot * kRingBoxBytes;
       uint32_t box_sum = 0;
@@ -131,7 +145,9 @@ __device__ void Consume(const RingParams& p, const TmaRing& ring, const Place& p
       }
       delays.Maybe();
       __syncwarp();  // keeps the loads below behind the delay
+      if (p.ping_pong && step + 1 == p.k_tiles) turns.Pass(lane);  // no later than it may
       if (p.fault != RingFault::kReadsBeforeItWaits) box_sum = BoxSum(box, lane);
+      if (p.fault == RingFault::kReadsBeforeItsTurn && step == 0) box_sum = early_sum;
       delays.Maybe();
       // Ordinary loads read the slot and the copy engine, another proxy, writes to it next; the
       // barrier orders what is of one proxy. So each lane that has read puts a fence between the
@@ -143,7 +159,10 @@ __device__ void Consume(const RingParams& p, const TmaRing& ring, const Place& p
       state.Advance(p.stages);
       sum = sum * kRingStepFactor + box_sum;
     }
-    if (lane == 0) p.results[(blockIdx.x * p.tiles + tile) * p.consumer_warps + warp] = sum;
+    if (lane == 0) {
+      p.results[(blockIdx.x * p.tiles + tile) * p.consumer_warps + warp % p.consumer_warps] = sum;
+    }
+    state.Skip((consumers - 1) * p.k_tiles, p.stages);
   }
 }
 
@@ -153,14 +172,18 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
   const uint32_t slots = ptx::SharedAddress(smem);
   const Place place(params);
   const TmaRing ring(slots + params.stages * kRingBoxBytes, params.stages, place.blocks);
-  if (threadIdx.x == 0) ring.Init(params.consumer_warps);
+  const uint32_t turn_barriers = slots + params.stages * kRingStageBytes;
+  if (threadIdx.x == 0) {
+    TmaTurns::Init(turn_barriers);
+    ring.Init(params.consumer_warps);
+  }
   if (params.pair) {
     ptx::cluster_sync_relaxed();  // the initialised barriers have a fence of their own
   } else {
     __syncthreads();
   }
   if (threadIdx.x >= kRingProducerThreads) {
-    Consume(params, ring, place, smem);
+    Consume(params, ring, turn_barriers, place, smem);
   } else if (threadIdx.x == 0) {
     Produce(params, ring, place, slots);
   }
@@ -219,9 +242,9 @@ __global__ void __launch_bounds__(32) RingArrivals(const __grid_constant__ RingP
   }
   WaitCounter waits;
   for (RingState state; state.phase == 0; state.Advance(params.stages)) {
-    // As the ring documents its barriers: full[0..S), then empty[0..S), 8 bytes each.
-    const uint32_t full_barrier = barriers + state.slot * 8;
-    const uint32_t empty_barrier = barriers + (params.stages + state.slot) * 8;
+    // As the ring documents its barriers: full and empty of slot 0, of slot 1, and so on.
+    const uint32_t full_barrier = barriers + state.slot * TmaRing::kBarrierBytes;
+    const uint32_t empty_barrier = full_barrier + 8;
     FirstPhase full(full_barrier, params.pair), empty(empty_barrier, params.pair);
     for (int half = 0; half < 2; ++half) {
       if (lane == 0 && half == place.rank) ring.ProducerAcquire(state, kRingBoxBytes, waits);

@@ -13,6 +13,10 @@ inline constexpr int kRingRowWords = 32;  // of 4 bytes
 inline constexpr int kRingBoxWords = kRingBoxRows * kRingRowWords;
 inline constexpr int kRingBoxBytes = kRingBoxWords * 4;
 inline constexpr int kRingStageBytes = kRingBoxBytes + 16;  // with its two barriers
+inline constexpr int kRingTurnBytes = 16;
+
+// Dynamic shared memory of a launch.
+constexpr int RingBytes(int stages) { return stages * kRingStageBytes + kRingTurnBytes; }
 
 inline constexpr int kRingProducerThreads = 128;
 inline constexpr int kMaxRingConsumerWarps = 8;
@@ -23,8 +27,14 @@ inline constexpr uint32_t kRingStepFactor = 0x01000193;
 // Who loses time now and then: up to 2 us, before and after each verb, as the seed decides.
 enum class RingDelay : uint8_t { kNobody, kProducer, kOneWarp, kEverybody };
 
-// What consumers do wrong, to show that the sums tell.
-enum class RingFault : uint8_t { kNone, kReadsBeforeItWaits, kReleasesBeforeItReads };
+// What consumers do wrong, to show that the sums tell. kReadsBeforeItsTurn is for ping-pong with 2
+// tiles of 2 * stages steps: the second consumer's first wait ends when the slot's first use lands.
+enum class RingFault : uint8_t {
+  kNone,
+  kReadsBeforeItWaits,
+  kReleasesBeforeItReads,
+  kReadsBeforeItsTurn
+};
 
 struct RingParams {
   // Boxes of kRingBoxRows rows, or of half of them for a pair and for the count of arrivals; the
@@ -32,18 +42,19 @@ struct RingParams {
   CUtensorMap map;
   uint32_t* results = nullptr;
   int stages = 1;
-  int consumer_warps = 4;
-  int k_tiles = 1;  // steps of a tile
-  int tiles = 1;    // of a block, or of a pair
+  int consumer_warps = 4;  // that read a tile
+  int k_tiles = 1;         // steps of a tile
+  int tiles = 1;           // of a block, or of a pair
   uint32_t seed = 0;
-  bool pair = false;  // launched in clusters of 2 blocks
+  bool pair = false;       // launched in clusters of 2 blocks
+  bool ping_pong = false;  // two consumers, of 4 warps each, take tiles in turn
   RingDelay delay = RingDelay::kNobody;
   RingFault fault = RingFault::kNone;
 };
 
-// Any grid of whole pairs; threads: kRingProducerThreads + 32 * consumer_warps; shared memory:
-// stages * kRingStageBytes. Group g, a block or a pair, passes matrices g * tiles and on through
-// the ring, and each consumer warp reads all of each box. All modulo 2^32:
+// Any grid of whole pairs; threads: kRingProducerThreads + 32 * consumer_warps, of these twice as
+// many in ping-pong. Group g, a block or a pair, passes matrices g * tiles and on through the ring,
+// and each of a tile's consumer warps reads all of each box. All modulo 2^32:
 //   box sum = the sum of words[i] * (2 * i + 1), row after row
 //   sum     = sum * kRingStepFactor + box sum, step after step, from 0 at each tile
 // Results: [block][tile][consumer warp], the sum.

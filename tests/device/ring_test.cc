@@ -18,24 +18,26 @@ namespace {
 
 constexpr int kBlocks = 4;  // groups are blocks or pairs
 constexpr int kMaxTiles = 3;
-constexpr int kDenseStages = 16;     // every count of stages up to this, some above
-constexpr uint32_t kOrigins = 4093;  // rows of the pool where a launch's data may start
+constexpr int kMaxPingPongTiles = 5;  // three of one consumer
+constexpr int kDenseStages = 16;      // every count of stages up to this, some above
+constexpr uint32_t kOrigins = 4093;   // rows of the pool where a launch's data may start
 
 struct RingCase {
   int stages = 1, k_tiles = 1, tiles = 1, consumer_warps = 4;
-  bool pair = false;
+  bool pair = false, ping_pong = false;
   RingDelay delay = RingDelay::kNobody;
   RingFault fault = RingFault::kNone;
 
   int blocks_of_group() const { return pair ? 2 : 1; }
+  int warps_of_block() const { return ping_pong ? 2 * consumer_warps : consumer_warps; }
 };
 
 std::string ToString(const RingCase& c) {
   const char* const delays[] = {"nobody", "the producer", "one warp", "everybody"};
   return "stages " + std::to_string(c.stages) + ", k_tiles " + std::to_string(c.k_tiles) +
          ", tiles " + std::to_string(c.tiles) + ", consumer warps " +
-         std::to_string(c.consumer_warps) + (c.pair ? ", pairs" : ", alone") + ", delays " +
-         delays[static_cast<int>(c.delay)];
+         std::to_string(c.consumer_warps) + (c.ping_pong ? " in turn" : "") +
+         (c.pair ? ", pairs" : ", alone") + ", delays " + delays[static_cast<int>(c.delay)];
 }
 
 class RingTest : public DeviceTest {
@@ -51,11 +53,18 @@ class RingTest : public DeviceTest {
     ASSERT_TRUE(prepared.ok()) << prepared.ToString();
   }
 
+  std::vector<int> StageCounts() const {
+    std::vector<int> counts;
+    for (int s = 1; s <= max_stages_; ++s) {
+      if (s <= kDenseStages || s % 4 == 0 || s == max_stages_) counts.push_back(s);
+    }
+    return counts;
+  }
+
   // Every count of steps at which one side is ahead of the other in another way.
   std::vector<RingCase> Shapes() const {
     std::vector<RingCase> shapes;
-    for (int s = 1; s <= max_stages_; ++s) {
-      if (s > kDenseStages && s % 4 != 0 && s != max_stages_) continue;
+    for (const int s : StageCounts()) {
       for (const int k_tiles : std::set<int>{1, 2, s - 1, s, s + 1, 2 * s - 1, 2 * s, 2 * s + 1}) {
         if (k_tiles < 1) continue;
         for (int tiles = 1; tiles <= kMaxTiles; ++tiles) {
@@ -70,8 +79,24 @@ class RingTest : public DeviceTest {
     return shapes;
   }
 
-  void ExpectExactSums(RingDelay delay) {
-    for (RingCase c : Shapes()) {
+  // Every count of steps that leaves the next tile's consumer elsewhere in the ring.
+  std::vector<RingCase> PingPongShapes() const {
+    std::vector<RingCase> shapes;
+    for (const int s : StageCounts()) {
+      for (const int k_tiles : std::set<int>{1, s - 1, s, s + 1, 2 * s, 2 * s + 1}) {
+        if (k_tiles < 1) continue;
+        for (int tiles = 1; tiles <= kMaxPingPongTiles; ++tiles) {
+          for (const bool pair : {false, true}) {
+            shapes.push_back({s, k_tiles, tiles, 4, pair, true});
+          }
+        }
+      }
+    }
+    return shapes;
+  }
+
+  void ExpectExactSums(const std::vector<RingCase>& shapes, RingDelay delay) {
+    for (RingCase c : shapes) {
       c.delay = delay;
       ++seed_;
       SCOPED_TRACE(ToString(c) + ", seed " + std::to_string(seed_));
@@ -85,7 +110,7 @@ class RingTest : public DeviceTest {
     for (const int stages : {1, 4}) {
       for (const int warps : {4, 8}) {
         for (const bool pair : {false, true}) {
-          const RingCase c{stages, 3 * stages, 2, warps, pair, RingDelay::kNobody, fault};
+          const RingCase c{stages, 3 * stages, 2, warps, pair, false, RingDelay::kNobody, fault};
           ++seed_;
           SCOPED_TRACE(ToString(c) + ", seed " + std::to_string(seed_));
           const StatusOr<std::vector<uint32_t>> sums = Sums(c);
@@ -99,7 +124,8 @@ class RingTest : public DeviceTest {
   // [block][tile][consumer warp]
   StatusOr<std::vector<uint32_t>> Sums(const RingCase& c) {
     const int rows = c.pair ? kRingBoxRows / 2 : kRingBoxRows;
-    return Results(RingSumsEntry(), c, rows, kBlocks, kRingProducerThreads + 32 * c.consumer_warps,
+    return Results(RingSumsEntry(), c, rows, kBlocks,
+                   kRingProducerThreads + 32 * c.warps_of_block(),
                    kBlocks * c.tiles * c.consumer_warps);
   }
   std::vector<uint32_t> ExpectedSums(const RingCase& c) const {
@@ -123,12 +149,12 @@ class RingTest : public DeviceTest {
 
  private:
   Status Prepare() {
-    max_stages_ = static_cast<int>(traits_.smem_per_block_bytes / kRingStageBytes);
+    max_stages_ = static_cast<int>((traits_.smem_per_block_bytes - RingBytes(0)) / kRingStageBytes);
     for (const void* entry : {RingSumsEntry(), RingArrivalsEntry()}) {
       RETURN_IF_CUDA_ERROR(cudaFuncSetAttribute(entry, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                max_stages_ * kRingStageBytes));
+                                                RingBytes(max_stages_)));
     }
-    const int boxes = kBlocks * kMaxTiles * (2 * max_stages_ + 1);
+    const int boxes = kBlocks * kMaxPingPongTiles * (2 * max_stages_ + 1);
     pool_.resize((static_cast<size_t>(boxes) * kRingBoxRows + kOrigins) * kRingRowWords);
     std::mt19937 random(1);
     // Of both 16-bit halves, bits that are a finite number of the map's type.
@@ -175,7 +201,8 @@ class RingTest : public DeviceTest {
                                     .box_rows = box_rows}));
     params.results = static_cast<uint32_t*>(results_.get());
     params.stages = c.stages, params.consumer_warps = c.consumer_warps;
-    params.k_tiles = c.k_tiles, params.tiles = c.tiles, params.pair = c.pair;
+    params.k_tiles = c.k_tiles, params.tiles = c.tiles;
+    params.pair = c.pair, params.ping_pong = c.ping_pong;
     params.seed = seed_, params.delay = c.delay, params.fault = c.fault;
 
     const auto bytes = static_cast<size_t>(count) * sizeof(uint32_t);
@@ -186,7 +213,7 @@ class RingTest : public DeviceTest {
     cudaLaunchConfig_t config{};
     config.gridDim = dim3(static_cast<unsigned>(blocks));
     config.blockDim = dim3(static_cast<unsigned>(threads));
-    config.dynamicSmemBytes = static_cast<size_t>(c.stages) * kRingStageBytes;
+    config.dynamicSmemBytes = static_cast<size_t>(RingBytes(c.stages));
     config.attrs = &cluster;
     config.numAttrs = c.pair ? 1 : 0;
     void* arguments[] = {&params};
@@ -203,17 +230,26 @@ class RingTest : public DeviceTest {
   DeviceBuffer device_pool_, results_;
 };
 
-TEST_F(RingTest, ConsumersReadEveryStepAtAnyStageCount) { ExpectExactSums(RingDelay::kNobody); }
+TEST_F(RingTest, ConsumersReadEveryStepAtAnyStageCount) {
+  ExpectExactSums(Shapes(), RingDelay::kNobody);
+}
 
 TEST_F(RingTest, ConsumersReadNothingBeforeALateProducersCopiesHaveLanded) {
-  ExpectExactSums(RingDelay::kProducer);
+  ExpectExactSums(Shapes(), RingDelay::kProducer);
 }
 
 TEST_F(RingTest, NoSlotIsRefilledBeforeTheSlowestWarpHasReadIt) {
-  ExpectExactSums(RingDelay::kOneWarp);
+  ExpectExactSums(Shapes(), RingDelay::kOneWarp);
 }
 
-TEST_F(RingTest, SumsDoNotDependOnWhoIsLate) { ExpectExactSums(RingDelay::kEverybody); }
+TEST_F(RingTest, SumsDoNotDependOnWhoIsLate) { ExpectExactSums(Shapes(), RingDelay::kEverybody); }
+
+TEST_F(RingTest, ConsumersInTurnReadEveryStepOfTheirTilesWhoeverIsLate) {
+  for (const RingDelay delay :
+       {RingDelay::kNobody, RingDelay::kProducer, RingDelay::kOneWarp, RingDelay::kEverybody}) {
+    ASSERT_NO_FATAL_FAILURE(ExpectExactSums(PingPongShapes(), delay));
+  }
+}
 
 TEST_F(RingTest, ASlotReadBeforeTheWaitShowsInTheSums) {
   ExpectWrongSums(RingFault::kReadsBeforeItWaits);
@@ -221,6 +257,25 @@ TEST_F(RingTest, ASlotReadBeforeTheWaitShowsInTheSums) {
 
 TEST_F(RingTest, ASlotReleasedBeforeItIsReadShowsInTheSums) {
   ExpectWrongSums(RingFault::kReleasesBeforeItReads);
+}
+
+// The slot and the parity of the second tile's first step are those of the first tile's.
+TEST_F(RingTest, ASlotReadBeforeTheTurnShowsInTheSums) {
+  for (const int stages : {1, 4}) {
+    for (const bool pair : {false, true}) {
+      RingCase c{stages, 2 * stages, 2, 4, pair, true};
+      c.delay = RingDelay::kProducer, c.fault = RingFault::kReadsBeforeItsTurn;
+      ++seed_;
+      SCOPED_TRACE(ToString(c) + ", seed " + std::to_string(seed_));
+      const StatusOr<std::vector<uint32_t>> sums = Sums(c);
+      ASSERT_TRUE(sums.ok()) << sums.status().ToString();
+      const std::vector<uint32_t> expected = ExpectedSums(c);
+      for (size_t i = 0; i < expected.size(); ++i) {
+        const bool of_first_tile = i / static_cast<size_t>(c.consumer_warps) % 2 == 0;
+        EXPECT_EQ((*sums)[i] == expected[i], of_first_tile) << "result " << i;
+      }
+    }
+  }
 }
 
 // full: the producer's arrival and the bytes, from whichever block. empty: one arrival a consumer

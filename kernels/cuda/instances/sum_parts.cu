@@ -7,34 +7,45 @@
 namespace gemmd {
 namespace {
 
+__device__ __forceinline__ void WaitForParts() {
+#if __CUDA_ARCH__ >= 900
+  ptx::griddepcontrol_launch_dependents();
+  ptx::griddepcontrol_wait();
+#endif
+}
+
 // Lanes that share a run's parts out have all of its loads under way at once. Each adds up its own
 // in their order; then the sums meet pairwise: the same bits every time.
 //
 // T is the type of C, bias and D. Any grid; walks rows of all products in runs of 4 columns.
 template <typename T>
 __global__ void __launch_bounds__(kSumThreads) SumParts(const __grid_constant__ SumParams params) {
-#if __CUDA_ARCH__ >= 900
-  ptx::griddepcontrol_launch_dependents();
-  ptx::griddepcontrol_wait();
-#endif
   const GemmParams& p = params.gemm;
-  const int64_t runs = (p.n + 3) / 4;
-  const int64_t items = runs * p.m * p.batch;
-  const int lanes = params.lanes, runs_of_block = static_cast<int>(blockDim.x) / lanes;
+  // The workspace bounds all counts.
+  const unsigned runs = (p.n + 3) / 4, items = runs * p.m * p.batch;
+  const int lanes = 1 << params.log2_lanes;
+  const unsigned runs_of_block = blockDim.x >> params.log2_lanes;
   const int lane = static_cast<int>(threadIdx.x) % lanes;
-  const int first = lane * p.parts / lanes, last = (lane + 1) * p.parts / lanes;
+  const int first = lane * p.parts >> params.log2_lanes;
+  const int last = (lane + 1) * p.parts >> params.log2_lanes;
+  bool waited = false;
   // All lanes of a warp take the same turns: the shuffles need them.
-  for (int64_t turn = int64_t{blockIdx.x} * runs_of_block; turn < items;
-       turn += int64_t{gridDim.x} * runs_of_block) {
-    const int64_t item = turn + threadIdx.x / lanes;
-    const int64_t row = min(item, items - 1) / runs, batch = row / p.m, in_matrix = row % p.m;
-    const int col = static_cast<int>(min(item, items - 1) % runs) * 4;
-    const float* from =
-        params.parts + batch * p.parts * params.stride + in_matrix * params.ld + col;
+  for (unsigned turn = blockIdx.x * runs_of_block; turn < items;
+       turn += gridDim.x * runs_of_block) {
+    const unsigned item = turn + (threadIdx.x >> params.log2_lanes);
+    const unsigned row = min(item, items - 1) / runs, batch = row / p.m;
+    const int in_matrix = static_cast<int>(row - batch * p.m);
+    const int col = static_cast<int>(min(item, items - 1) - row * runs) * 4;
+    const float* from = params.parts + batch * p.parts * params.stride + in_matrix * params.ld +
+                        col + first * params.stride;
+    if (!waited) {  // all of the above while the parts are still being computed
+      WaitForParts();
+      waited = true;
+    }
     float x[4] = {};
 #pragma unroll 4
-    for (int part = first; part < last; ++part) {
-      const float4 v = __ldcg(reinterpret_cast<const float4*>(from + part * params.stride));
+    for (int part = first; part < last; ++part, from += params.stride) {
+      const float4 v = __ldcg(reinterpret_cast<const float4*>(from));
       x[0] += v.x, x[1] += v.y, x[2] += v.z, x[3] += v.w;
     }
     for (int distance = 1; distance < lanes; distance *= 2) {
@@ -42,7 +53,7 @@ __global__ void __launch_bounds__(kSumThreads) SumParts(const __grid_constant__ 
       for (int i = 0; i < 4; ++i) x[i] += __shfl_xor_sync(0xffffffff, x[i], distance);
     }
     if (lane == 0 && item < items) {
-      FinishRun<T>(p, batch, static_cast<int>(in_matrix), col, x);
+      FinishRun<T>(p, batch, in_matrix, col, x);
     }
   }
 }
