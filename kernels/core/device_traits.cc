@@ -16,7 +16,7 @@ DeviceTraits H200Traits() {
       .registers_per_sm = 65536,
       .threads_per_sm = 2048,
       .blocks_per_sm = 32,
-      .resident_clusters = {66, 30, 15},
+      .resident_pairs = 66,
       .l2_bytes = 60LL << 20,
       .memory_bytes = 143771LL << 20,
       .hbm_bytes_per_second = 4.24e12,

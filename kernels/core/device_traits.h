@@ -2,7 +2,6 @@
 // and tested on a host without one.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <string>
 
@@ -23,15 +22,9 @@ struct DeviceTraits {
   int registers_per_sm = 0;         // 32-bit
   int threads_per_sm = 0;
   int blocks_per_sm = 0;
-  // Clusters of 2, 4 and 8 blocks that are resident at once where each block takes a whole SM; 0
-  // where the device has none.
-  std::array<int, 3> resident_clusters{};
-  int ClustersOf(int blocks) const {  // 0 for any other size
-    for (size_t i = 0; i < resident_clusters.size(); ++i) {
-      if (2 << i == blocks) return resident_clusters[i];
-    }
-    return 0;
-  }
+  // Pairs of blocks (clusters of 2) that are resident at once where each block takes a whole SM; 0
+  // where the device has no clusters.
+  int resident_pairs = 0;
   int64_t l2_bytes = 0;
   int64_t memory_bytes = 0;
   double hbm_bytes_per_second = 0;  // measured copy rate where known, else the driver's figure

@@ -81,9 +81,7 @@ StatusOr<DeviceTraits> ProbeCudaDevice(int ordinal) {
   traits.driver_version = driver;
   if (traits.compute_capability == 90) {
     RETURN_IF_CUDA_ERROR(cudaSetDevice(ordinal));
-    for (size_t i = 0; i < traits.resident_clusters.size(); ++i) {
-      ASSIGN_OR_RETURN(traits.resident_clusters[i], ResidentClusters(2 << i));
-    }
+    ASSIGN_OR_RETURN(traits.resident_pairs, ResidentPairs());
   }
   if (traits.compute_capability < kMinComputeCapability) {
     return Unimplemented("device " + std::to_string(ordinal) + " (" + traits.name +

@@ -22,15 +22,15 @@ struct GemmParams {
   int m_tiles = 0, n_tiles = 0, k_tiles = 0;  // k_tiles >= 1 for every kernel with a product
   int stages = 0;
   int store_buffers = 0;  // a consumer warpgroup, of the TMA kernels
-  // Of the TMA kernels: parts that each tile's K steps are computed in, and whether those parts are
-  // the blocks of a cluster, which add them up. Else they are left as matrices of D.
+  // Of the TMA kernels: parts that each tile's K steps are computed in, which are left as matrices
+  // of D.
   int parts = 1;
-  bool cluster = false;
-  // Or clusters are pairs of blocks with neighbouring tiles, which share the panel that is the same
-  // for both. m_tiles or n_tiles then counts pairs (PairsAlongM of plan/kernel_config.h).
+  // Whether blocks work in pairs (clusters of 2) with neighbouring tiles, which share the panel
+  // that is the same for both. m_tiles or n_tiles then counts pairs (PairsAlongM of
+  // plan/kernel_config.h).
   bool pair = false;
   uint32_t stage_bytes = 0;  // of a stage, that its copies bring
-  // For parts outside a cluster: kWorkspaceBytes of device memory (plan/kernel_config.h), used by
+  // For parts: kWorkspaceBytes of device memory (plan/kernel_config.h), used by
   // one launch at a time.
   void* workspace = nullptr;
   float alpha = 1.0F, beta = 0.0F;

@@ -60,8 +60,15 @@ struct LaunchOptions {
   // The kernel may start its set-up while the one before it on the stream still runs. It must wait
   // for that one's end (griddepcontrol.wait) before it touches global memory.
   bool overlaps_set_up = false;
-  int cluster = 1;  // blocks
+  bool pairs = false;  // clusters of 2 blocks
 };
+
+cudaLaunchAttribute PairAttribute() {
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim = {2, 1, 1};
+  return attribute;
+}
 
 template <typename Params>
 Status LaunchKernel(const void* entry, dim3 grid, int threads, Params& params, int64_t smem_bytes,
@@ -72,10 +79,7 @@ Status LaunchKernel(const void* entry, dim3 grid, int threads, Params& params, i
     attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attributes[count++].val.programmaticStreamSerializationAllowed = 1;
   }
-  if (options.cluster > 1) {
-    attributes[count].id = cudaLaunchAttributeClusterDimension;
-    attributes[count++].val.clusterDim = {static_cast<unsigned>(options.cluster), 1, 1};
-  }
+  if (options.pairs) attributes[count++] = PairAttribute();
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = dim3(static_cast<unsigned>(threads));
@@ -150,14 +154,14 @@ Status LaunchSum(const GemmProblem& problem, const GemmParams& params, const Gem
                       kSumThreads, sum, 0, stream, {.overlaps_set_up = true});
 }
 
-// One persistent block an SM, or one a part of a tile where those are fewer or make up clusters.
+// One persistent block an SM, or one a part of a tile where those are fewer.
 Status LaunchTma(const void* entry, const GemmProblem& problem, const Plan& plan,
                  const GemmParams& params, cudaStream_t stream) {
   const KernelConfig& config = kKernelTable[plan.row].config;
   TmaParams tma;
   tma.gemm = params;
   GemmParams& gemm = tma.gemm;
-  const bool leaves_parts = plan.split_k > 1 && !plan.cluster;
+  const bool leaves_parts = plan.split_k > 1;
   if (leaves_parts) {  // they are its result, as sums and nothing else
     if (params.workspace == nullptr) return Internal(ToString(plan) + " has no workspace");
     gemm.d = params.workspace;
@@ -187,7 +191,6 @@ Status LaunchTma(const void* entry, const GemmProblem& problem, const Plan& plan
                             .box_rows = kTmaStoreRows}));
   gemm.stage_bytes = static_cast<uint32_t>(a.bytes + b.bytes);
   gemm.store_buffers = TmaStoreBuffers(config, plan.stages);
-  gemm.cluster = plan.cluster;
   gemm.pair = plan.pair;
   if (plan.pair) {
     int& paired = PairsAlongM(config) ? gemm.m_tiles : gemm.n_tiles;
@@ -199,15 +202,11 @@ Status LaunchTma(const void* entry, const GemmProblem& problem, const Plan& plan
     return ResourceExhausted(ToString(problem) + " has " + std::to_string(parts) +
                              " tiles, above the limit " + std::to_string(kMaxWalk));
   }
-  const int64_t blocks = plan.cluster ? parts
-                         : plan.pair  ? 2 * std::min<int64_t>(parts, sms / 2)
-                                      : std::min<int64_t>(parts, sms);
+  const int64_t blocks =
+      plan.pair ? 2 * std::min<int64_t>(parts, sms / 2) : std::min<int64_t>(parts, sms);
   RETURN_IF_ERROR(LaunchKernel(entry, dim3(static_cast<unsigned>(blocks)), Threads(config), tma,
                                plan.smem_bytes, stream,
-                               {.overlaps_set_up = plan.early_start,
-                                .cluster = plan.cluster ? plan.split_k
-                                           : plan.pair  ? 2
-                                                        : 1}));
+                               {.overlaps_set_up = plan.early_start, .pairs = plan.pair}));
   return leaves_parts ? LaunchSum(problem, params, gemm, stream) : OkStatus();
 }
 
@@ -272,23 +271,21 @@ Status Launch(const GemmProblem& problem, const Plan& plan, GemmParams params,
   return LaunchKernel(entry, grid, Threads(config), params, plan.smem_bytes, stream);
 }
 
-StatusOr<int> ResidentClusters(int blocks) {
+StatusOr<int> ResidentPairs() {
   constexpr int kProbeRow = RowByName("tma_wgmma_128x256x64");  // fills an SM
   const KernelConfig& kernel = kKernelTable[kProbeRow].config;
   const void* entry = kEntries[kProbeRow](DType::kBF16, Op::kN, Op::kN);
   RETURN_IF_ERROR(PrepareKernel(entry, kernel, kHopperSmemBytes));
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim = {static_cast<unsigned>(blocks), 1, 1};
+  cudaLaunchAttribute attribute = PairAttribute();
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(blocks));
+  config.gridDim = dim3(2);
   config.blockDim = dim3(static_cast<unsigned>(Threads(kernel)));
   config.dynamicSmemBytes = static_cast<size_t>(SmemBytes(kernel, kernel.max_stages));
   config.attrs = &attribute;
   config.numAttrs = 1;
-  int clusters = 0;
-  RETURN_IF_CUDA_ERROR(cudaOccupancyMaxActiveClusters(&clusters, entry, &config));
-  return clusters;
+  int pairs = 0;
+  RETURN_IF_CUDA_ERROR(cudaOccupancyMaxActiveClusters(&pairs, entry, &config));
+  return pairs;
 }
 
 StatusOr<cudaFuncAttributes> KernelAttributes(int row, DType type, Op op_a, Op op_b) {

@@ -26,9 +26,9 @@ Status PrepareKernels();
 // and plan.row >= 0.
 Status Launch(const GemmProblem& problem, const Plan& plan, GemmParams params, cudaStream_t stream);
 
-// Clusters of `blocks` blocks that the current device, of compute capability 9.0, holds at once
+// Pairs of blocks (clusters of 2) that the current device, of compute capability 9.0, holds at once
 // where each block needs an SM of its own.
-StatusOr<int> ResidentClusters(int blocks);
+StatusOr<int> ResidentPairs();
 
 // Registers per thread, spilled bytes and so on of a row's kernel, for tests.
 StatusOr<cudaFuncAttributes> KernelAttributes(int row, DType type, Op op_a, Op op_b);

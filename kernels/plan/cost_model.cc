@@ -31,12 +31,7 @@ constexpr double kTmaSlowStore = 1.25;  // times that, where a tile leaves in se
 // Pairs: each waits for the other now and then.
 constexpr double kPairSeconds = 0.2e-6;
 constexpr double kPairStep = 1.06;
-// Parts in a cluster: its barriers and first reads, fp32 sums through shared memory, and the uneven
-// places of clusters.
-constexpr double kClusterLatencyClocks = 7200;
-constexpr double kClusterBytesPerClock = 16.5;
-constexpr double kClusterSlowdown = 1.06;
-// Parts in device memory: the second kernel, and what reads and writes them.
+// Parts: the second kernel, and what reads and writes them.
 constexpr double kSumSeconds = 4.0e-6;
 constexpr double kSumBytesPerSecond = 2.4e12;
 
@@ -90,9 +85,7 @@ double TmaStepClocks(const KernelConfig& c, const GemmProblem& p, const Plan& pl
 
 // Blocks that run at once, one an SM.
 int64_t BlocksAtOnce(const Plan& plan, const DeviceTraits& traits) {
-  if (!plan.pair && !plan.cluster) return traits.sm_count;
-  const int blocks = plan.pair ? 2 : plan.split_k;
-  return int64_t{blocks} * traits.ClustersOf(blocks);
+  return plan.pair ? 2 * traits.resident_pairs : traits.sm_count;
 }
 
 // Parts of tiles that the busiest block computes, one after another.
@@ -114,13 +107,10 @@ double TmaClocks(const KernelConfig& c, const GemmProblem& p, const Plan& plan,
   // On average: blocks with a step less leave the bandwidth to those with one more.
   const double steps = static_cast<double>(shape.k_tiles) / plan.split_k;
   const double tile_elements = 1.0 * c.block_m * c.block_n;
-  const bool leaves_parts = plan.split_k > 1 && !plan.cluster;
+  const bool leaves_parts = plan.split_k > 1;
   double store = kTmaStoreClocks + tile_elements * (leaves_parts ? 4 : SizeOf(p.type_d)) *
                                        (p.reads_c() ? 2 : 1) / kTmaStoreBytesPerClock;
-  if (plan.cluster) {
-    store =
-        store / plan.split_k + kClusterLatencyClocks + 4 * tile_elements / kClusterBytesPerClock;
-  } else if (!StoresTileAtOnce(c, plan.stages)) {
+  if (!StoresTileAtOnce(c, plan.stages)) {
     store *= kTmaSlowStore;
   }
   const double multiply = steps * TmaStepClocks(c, p, plan);
@@ -132,7 +122,7 @@ double TmaClocks(const KernelConfig& c, const GemmProblem& p, const Plan& plan,
 
 // Of the kernel that adds up the parts.
 double SumSeconds(const GemmProblem& p, const Plan& plan) {
-  if (plan.split_k == 1 || plan.cluster) return 0;
+  if (plan.split_k == 1) return 0;
   const double elements = 1.0 * p.m * p.n * static_cast<double>(p.batch);
   return kSumSeconds + 2.0 * elements * 4 * plan.split_k / kSumBytesPerSecond;
 }
@@ -151,9 +141,8 @@ double TmaSeconds(const KernelConfig& c, const GemmProblem& p, const Plan& plan,
                   const DeviceTraits& traits) {
   const double clocks = TmaClocks(c, p, plan, traits);
   const double floor = UniqueBytes(p) / traits.hbm_bytes_per_second;
-  const double kernel = kTmaLaunchSeconds + SmoothMaxOfLaunch(clocks / traits.clock_hz, floor) +
-                        (plan.pair ? kPairSeconds : 0);
-  return (kernel + SumSeconds(p, plan)) * (plan.cluster ? kClusterSlowdown : 1);
+  return kTmaLaunchSeconds + SmoothMaxOfLaunch(clocks / traits.clock_hz, floor) +
+         (plan.pair ? kPairSeconds : 0) + SumSeconds(p, plan);
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ struct TileShape {
 TileShape ShapeOf(const KernelConfig& config, const GemmProblem& problem);
 
 // Seconds from the end of the launch before to that of this one. Reads row, stages, split_k,
-// cluster, pair and resident_blocks of the plan; `config` is its row's.
+// pair and resident_blocks of the plan; `config` is its row's.
 double PredictSeconds(const KernelConfig& config, const GemmProblem& problem, const Plan& plan,
                       const DeviceTraits& traits);
 

@@ -112,12 +112,7 @@ constexpr bool StoresTileAtOnce(const KernelConfig& c, int stages) {
 // tiles that are neighbours along M, or A of neighbours along N.
 constexpr bool PairsAlongM(const KernelConfig& c) { return c.block_n >= c.block_m; }
 
-// A tile's parts may meet in the shared memory of a cluster of blocks, in the place of the ring.
-constexpr bool RingHoldsTile(const KernelConfig& c, int stages) {
-  return int64_t{4} * c.block_m * c.block_n <= stages * StageBytes(c);
-}
-
-// Or they meet in device memory, as matrices of fp32 that a second kernel adds up.
+// A tile's parts meet in device memory, as matrices of fp32 that a second kernel adds up.
 inline constexpr int64_t kWorkspaceBytes = int64_t{40} << 20;
 inline constexpr int kMaxParts = 512;
 constexpr int64_t PartPitch(int64_t n) { return (n + 31) / 32 * 32; }  // elements of a row

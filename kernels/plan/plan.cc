@@ -31,7 +31,6 @@ std::string ToString(const Plan& plan) {
   }
   if (plan.split_k > 1) text += " split " + std::to_string(plan.split_k);
   if (plan.pair) text += " in pairs";
-  if (plan.cluster) text += " in clusters";
   return text;
 }
 

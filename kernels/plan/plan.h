@@ -28,9 +28,9 @@ std::string_view Name(PlanSource source);  // "model", "measured", "forced"
 struct Plan {
   int row = -1;  // into kKernelTable; -1: nothing is launched (an empty product)
   int stages = 0;
-  int split_k = 1;       // parts that the K steps of each tile are computed in
-  bool cluster = false;  // the parts are the blocks of a cluster; else a second kernel adds them up
-  bool pair = false;     // blocks in pairs that share a panel of their tiles
+  int split_k =
+      1;  // parts that the K steps of each tile are computed in; a second kernel adds them up
+  bool pair = false;         // blocks in pairs that share a panel of their tiles
   bool early_start = false;  // may start while the launch before it on the stream still runs
   StageLimit limit = StageLimit::kNone;
   PlanSource source = PlanSource::kModel;

@@ -1,7 +1,6 @@
 #include "kernels/plan/planner.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "kernels/core/checked.h"
 #include "kernels/plan/cost_model.h"
@@ -21,27 +20,20 @@ StageLimit LimitOf(const KernelConfig& c, int stages, int64_t steps, const Devic
   return StageLimit::kModel;
 }
 
-// Whether each tile's K steps may be computed in that many parts, in a cluster or else over the
-// workspace.
-bool CanSplit(const KernelConfig& c, const GemmProblem& p, int parts, bool cluster,
-              const DeviceTraits& traits) {
+// Whether each tile's K steps may be computed in that many parts.
+bool CanSplit(const KernelConfig& c, const GemmProblem& p, int parts) {
   if (c.family != Family::kTmaWgmma || c.ping_pong) return false;
-  const TileShape shape = ShapeOf(c, p);
-  if (parts < 2 || parts > shape.k_tiles) return false;
-  if (cluster) {
-    return traits.ClustersOf(parts) > 0 &&
-           shape.tiles <= std::numeric_limits<int32_t>::max() / parts;
-  }
+  if (parts < 2 || parts > ShapeOf(c, p).k_tiles) return false;
   const std::optional<int64_t> bytes = CheckedMul(
       CheckedMul(CheckedMul(p.m, PartPitch(p.n)), p.batch), parts * int64_t{sizeof(float)});
   return parts <= kMaxParts && bytes && *bytes <= kWorkspaceBytes;
 }
 
 // The most parts that the row can compute a problem's tiles in.
-int MostParts(const KernelConfig& c, const GemmProblem& p, const DeviceTraits& traits) {
+int MostParts(const KernelConfig& c, const GemmProblem& p) {
   int most = 1;
   for (int parts = 2; parts <= kMaxParts; ++parts) {
-    if (CanSplit(c, p, parts, true, traits) || CanSplit(c, p, parts, false, traits)) most = parts;
+    if (CanSplit(c, p, parts)) most = parts;
   }
   return most;
 }
@@ -58,7 +50,7 @@ std::vector<int> PartsToTry(const KernelConfig& c, const GemmProblem& p,
   return parts;
 }
 
-// Fills in what follows from row, stages, split_k and cluster.
+// Fills in what follows from row, stages, split_k and pair.
 Plan Complete(Plan plan, const GemmProblem& p, const DeviceTraits& traits) {
   const KernelConfig& c = kKernelTable[plan.row].config;
   const int stages = plan.stages;
@@ -70,11 +62,9 @@ Plan Complete(Plan plan, const GemmProblem& p, const DeviceTraits& traits) {
   return plan;
 }
 
-enum class Blocks : uint8_t { kAlone, kPairs, kParts };  // what a cluster is made of
-
-// Whether there are clusters, and neighbouring tiles to share a panel.
+// Whether blocks can work in pairs, and there are neighbouring tiles to share a panel.
 bool CanPair(const KernelConfig& c, const GemmProblem& p, const DeviceTraits& traits) {
-  if (c.family != Family::kTmaWgmma || traits.ClustersOf(2) == 0) return false;
+  if (c.family != Family::kTmaWgmma || traits.resident_pairs == 0) return false;
   const TileShape shape = ShapeOf(c, p);
   return (PairsAlongM(c) ? shape.m_tiles : shape.n_tiles) > 1;
 }
@@ -101,13 +91,11 @@ void ForEachPlan(const GemmProblem& p, const PlanConstraints& constraints, Stage
     const std::vector<int> all =
         constraints.split_k ? std::vector<int>{*constraints.split_k} : PartsToTry(c, p, traits);
     for (const int parts : all) {
-      for (const Blocks blocks : {Blocks::kAlone, Blocks::kPairs, Blocks::kParts}) {
-        const bool cluster = blocks == Blocks::kParts;
-        if (parts == 1 ? cluster : !CanSplit(c, p, parts, cluster, traits)) continue;
+      if (parts != 1 && !CanSplit(c, p, parts)) continue;
+      for (const bool pair : {false, true}) {
+        if (pair && !CanPair(c, p, traits)) continue;
         Plan plan;
-        plan.row = row, plan.split_k = parts, plan.cluster = cluster;
-        plan.pair = blocks == Blocks::kPairs;
-        if (plan.pair && !CanPair(c, p, traits)) continue;
+        plan.row = row, plan.split_k = parts, plan.pair = pair;
         // Stages beyond the K steps of a block never help, but may be asked for.
         const int64_t steps = StepsOfBlock(c, p, plan, traits);
         const int first = constraints.stages.value_or(1);
@@ -116,7 +104,6 @@ void ForEachPlan(const GemmProblem& p, const PlanConstraints& constraints, Stage
         while (last >= first && ResidentBlocks(c, last, traits) == 0) --last;
         for (plan.stages = first; plan.stages <= last; ++plan.stages) {
           if (!IsWorthALook(c, plan.stages, last, which)) continue;
-          if (cluster && !RingHoldsTile(c, plan.stages)) continue;
           visit(Complete(plan, p, traits));
         }
       }
@@ -165,39 +152,29 @@ Status CannotMeet(const PlanConstraints& constraints, const GemmProblem& p,
                                                 traits.name);
     }
   }
-  if (constraints.split_k.value_or(1) != 1) {
-    int most = 1;
-    for (int row = 0; row < kKernelRows; ++row) {
-      const KernelConfig& c = kKernelTable[row].config;
-      if (constraints.row.value_or(row) != row || !TakesTypes(c, p, traits)) continue;
-      most = std::max(most, MostParts(c, p, traits));
-    }
-    if (*constraints.split_k > most || *constraints.split_k < 1) {
-      return InvalidArgument("plan.split_k",
-                             "plan.split_k=" + std::to_string(*constraints.split_k) +
-                                 " is not from 1 to the limit " + std::to_string(most) + " of " +
-                                 KernelsAsked(constraints) + " for " + ToString(p) + " on " +
-                                 traits.name);
-    }
-  }
-  const std::string asked = std::to_string(constraints.stages.value_or(0));
-  int most = 0;
+  // The most stages of any such kernel, and the most parts of one that takes the stages asked for.
+  int stages = 0, parts = 1;
   for (int row = 0; row < kKernelRows; ++row) {
     const KernelConfig& c = kKernelTable[row].config;
     if (constraints.row.value_or(row) != row || !TakesTypes(c, p, traits)) continue;
-    for (int stages = 1; stages <= c.max_stages; ++stages) {
-      if (ResidentBlocks(c, stages, traits) > 0) most = std::max(most, stages);
-    }
+    int most = c.max_stages;
+    while (most > 0 && ResidentBlocks(c, most, traits) == 0) --most;
+    stages = std::max(stages, most);
+    if (most >= constraints.stages.value_or(1)) parts = std::max(parts, MostParts(c, p));
   }
-  if (constraints.stages.value_or(0) <= most) {
-    return InvalidArgument("plan.split_k",
-                           "plan.split_k=" + std::to_string(constraints.split_k.value_or(1)) +
-                               " cannot run with plan.stages=" + asked + " on " +
-                               KernelsAsked(constraints));
+  if (constraints.stages.value_or(0) > stages) {
+    return InvalidArgument("plan.stages", "plan.stages=" + std::to_string(*constraints.stages) +
+                                              " exceeds the limit " + std::to_string(stages) +
+                                              " of " + KernelsAsked(constraints) + " on " +
+                                              traits.name);
   }
-  return InvalidArgument("plan.stages", "plan.stages=" + asked + " exceeds the limit " +
-                                            std::to_string(most) + " of " +
-                                            KernelsAsked(constraints) + " on " + traits.name);
+  const std::string at =
+      constraints.stages ? " at " + std::to_string(*constraints.stages) + " stages" : "";
+  return InvalidArgument("plan.split_k",
+                         "plan.split_k=" + std::to_string(constraints.split_k.value_or(1)) +
+                             " is not from 1 to the limit " + std::to_string(parts) + " of " +
+                             KernelsAsked(constraints) + at + " for " + ToString(p) + " on " +
+                             traits.name);
 }
 
 }  // namespace

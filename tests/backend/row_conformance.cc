@@ -80,7 +80,6 @@ TEST_P(RowConformance, StridesAndBroadcastsOverABatchOfTiles) {
   }
 }
 
-// In clusters, and over the workspace.
 TEST_P(RowConformance, AddsUpTilesInParts) {
   uint64_t seed = TestSeed();
   size_t turn = 0;

@@ -55,7 +55,6 @@ Status MeasurePlans(const Shape& shape, const GemmProblem& problem, const PlansO
         .String("kernel", plan.kernel())
         .Integer("stages", plan.stages)
         .Integer("split_k", plan.split_k)
-        .Flag("cluster", plan.cluster)
         .Flag("pair", plan.pair)
         .Fixed("us", timings[i].median_us, 3)
         .Fixed("predicted_us", plan.predicted_seconds * 1e6, 3);

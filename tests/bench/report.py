@@ -129,10 +129,9 @@ def shapes(dtype):
 
 
 def how(line):
-    """The parts of a plan, and where they meet; "pairs" of blocks share panels."""
+    """The parts of a plan; "pairs" of blocks share panels."""
     words = [] if line["split_k"] == 1 else [str(line["split_k"])]
-    words += [word for word in ("cluster", "pair") if line.get(word)]
-    return " ".join(words)
+    return " ".join(words + ["pair"] * line["pair"])
 
 
 def shape_classes(_):
@@ -162,10 +161,8 @@ def plan_gains(name):
     ways = {
         "whole tiles": lambda line: line["split_k"] == 1 and not line["pair"],
         "pairs": lambda line: line["split_k"] == 1 and line["pair"],
-        "parts in a cluster": lambda line: line["split_k"] > 1 and line["cluster"],
-        "parts in memory": lambda line: line["split_k"] > 1 and not line["cluster"]
-                                        and not line["pair"],
-        "parts in memory, pairs": lambda line: line["split_k"] > 1 and line["pair"],
+        "parts": lambda line: line["split_k"] > 1 and not line["pair"],
+        "parts, pairs": lambda line: line["split_k"] > 1 and line["pair"],
     }
     rows = []
     for shape in dict.fromkeys(line["shape"] for line in lines):

@@ -176,7 +176,6 @@ JsonLine ToLine(const ShapeResult& r, const BenchContext& context) {
       .String("kernel", r.plan.kernel())
       .Integer("stages", r.plan.stages)
       .Integer("split_k", r.plan.split_k)
-      .Flag("cluster", r.plan.cluster)
       .Flag("pair", r.plan.pair)
       .Fixed("median_us", r.ours.median_us, 3)
       .Fixed("p5_us", r.ours.p5_us, 3)

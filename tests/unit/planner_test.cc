@@ -120,12 +120,12 @@ TEST(PlannerTest, FewTilesWithALongKAreCutIntoPartsThatFillTheDevice) {
 
 TEST(PlannerTest, ADeviceWithoutClustersPlansWithoutThem) {
   DeviceTraits traits = H200Traits();
-  traits.resident_clusters = {};
+  traits.resident_pairs = 0;
   const Planner planner(traits);
   for (const auto& [m, n, k] : {std::array{128, 128, 65536}, {64, 1024, 8192}, {4096, 4096, 64}}) {
     const std::vector<Plan> plans = planner.Candidates(Problem(m, n, k));
     EXPECT_FALSE(plans.empty());
-    for (const Plan& plan : plans) EXPECT_FALSE(plan.cluster || plan.pair) << ToString(plan);
+    for (const Plan& plan : plans) EXPECT_FALSE(plan.pair) << ToString(plan);
   }
 }
 
@@ -142,12 +142,24 @@ TEST(PlannerTest, AForcedSplitIsMetOrRefusedWithItsLimit) {
   EXPECT_THAT(status.message(), HasSubstr("plan.split_k=101 is not from 1 to the limit 100"));
   EXPECT_EQ(planner.PlanFor(p, {.row = {}, .stages = {}, .split_k = 0}).status().field(),
             "plan.split_k");
-  // 40 MiB of workspace are too few for two parts of these, and a ring of one stage holds no tile.
+  // 40 MiB of workspace are too few for two parts of these.
   const PlanConstraints cannot = {
       .row = RowByName("tma_wgmma_128x256x64"), .stages = 1, .split_k = 2};
   const Status both = planner.PlanFor(Problem(8192, 8192, 8192), cannot).status();
   EXPECT_EQ(both.field(), "plan.split_k");
-  EXPECT_THAT(both.message(), HasSubstr("plan.split_k=2 cannot run with plan.stages=1"));
+  EXPECT_THAT(both.message(),
+              HasSubstr("plan.split_k=2 is not from 1 to the limit 1 of tma_wgmma_128x256x64 at 1 "
+                        "stages"));
+}
+
+TEST(PlannerTest, KernelsThatDoNotFitADeviceTakeNoParts) {
+  DeviceTraits traits = H200Traits();
+  traits.smem_per_block_bytes = 100 << 10;  // less than any TMA kernel asks for
+  const Status status = Planner(traits)
+                            .PlanFor(Problem(64, 64, 6400), {.row = {}, .stages = {}, .split_k = 2})
+                            .status();
+  EXPECT_EQ(status.field(), "plan.split_k");
+  EXPECT_THAT(status.message(), HasSubstr("plan.split_k=2 is not from 1 to the limit 1"));
 }
 
 TEST(PlannerTest, LongKTakesMoreThanOneStageAndASmallTileForFewRows) {

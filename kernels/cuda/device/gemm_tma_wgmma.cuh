@@ -19,9 +19,9 @@
 // wgmma reads both kinds. Edges of M, N and K are filled with zeros by the load and cut off by the
 // store.
 //
-// Fewer tiles than SMs, and a long K: each tile is computed in parts, by the blocks of a cluster,
-// which add them up in shared memory, or as matrices of their own, which a second kernel adds up
-// (instances/sum_parts.cu). Or blocks work in pairs that share a panel (tma_pipeline.cuh).
+// Fewer tiles than SMs, and a long K: each tile is computed in parts, matrices of their own, which
+// a second kernel adds up (instances/sum_parts.cu). Blocks may work in pairs that share a panel
+// (tma_pipeline.cuh).
 #pragma once
 
 #include "kernels/cuda/device/epilogue.cuh"
@@ -113,7 +113,6 @@ struct WgmmaTile {
   static constexpr uint32_t kStageBytes = StageBytes(kCfg);
   static constexpr bool kPairsAlongM = PairsAlongM(kCfg);
 
-  static constexpr int kConsumersBarrier = kConsumers + 1;  // 1 .. kConsumers are a warpgroup's own
   static constexpr int kStoreBoxBytes = static_cast<int>(kTmaStoreBoxBytes);
 
   static_assert(kBlockK % kBoxRowElements == 0 && kGroupM % 64 == 0);
@@ -284,56 +283,13 @@ struct WgmmaTile {
     // box sees to that.
   }
 
-  // The tile of a cluster whose blocks each computed a part of it: their sums meet in shared
-  // memory, in the place of the ring, which is done with. Each block adds up and stores its share
-  // of the tile's rows, the parts in the order of the blocks. Called by all consumers of the
-  // cluster.
+  // The tile from (m, n) of D's matrix on, of which this consumer has its rows in `acc`. `buffers`
+  // are the consumer's own. Out is the type of D.
   template <typename Out>
-  __device__ static void StoreOfCluster(const GemmParams& p, const Accumulators& acc, uint32_t sums,
-                                        int consumer, int batch, int row0, int col0) {
-    constexpr int kThreads = kConsumers * kWarpgroup, kBoxesN = kBlockN / 32, kRunsN = kBlockN / 8;
-    ptx::bar_sync(kConsumersBarrier, kThreads);  // all warps' products have read the ring
-    const uint32_t own = sums + consumer * kFragsM * kBoxesN * kStoreBoxBytes;
-#pragma unroll
-    for (int box = 0; box < kFragsM * kBoxesN; ++box) {
-      FillBox<float>(acc[box / kBoxesN], box % kBoxesN * 32, 1.0F, own + box * kStoreBoxBytes);
-    }
-    ptx::cluster_sync();
-    const int share = kBlockM * kRunsN / p.parts;
-    const int first = static_cast<int>(ptx::cluster_ctarank()) * share;
-#pragma unroll 1
-    for (int run = first + static_cast<int>(threadIdx.x) - kWarpgroup; run < first + share;
-         run += kThreads) {
-      const int row = run / kRunsN, col = run % kRunsN * 8, box = row / 64 * kBoxesN + col / 32;
-      const uint32_t line = sums + box * kStoreBoxBytes + row % 64 * 128;
-      const int chunk = col % 32 / 4;
-      float x[8] = {};
-#pragma unroll 4
-      for (int block = 0; block < p.parts; ++block) {
-        const uint32_t there = ptx::mapa(line, block);
-        const float4 low = ptx::ld_shared_cluster_v4(there + ((chunk ^ (row & 7)) << 4));
-        const float4 high = ptx::ld_shared_cluster_v4(there + (((chunk + 1) ^ (row & 7)) << 4));
-        x[0] += low.x, x[1] += low.y, x[2] += low.z, x[3] += low.w;
-        x[4] += high.x, x[5] += high.y, x[6] += high.z, x[7] += high.w;
-      }
-      FinishRun<Out>(p, batch, row0 + row, col0 + col, x);
-    }
-    ptx::cluster_sync_relaxed();  // nobody reads this block's sums any more
-  }
-
-  // The tile from (m, n) of D's matrix on, of which this consumer has its rows in `acc`. `sums` is
-  // the ring, `buffers` are the consumer's own. Out is the type of D.
-  template <typename Out>
-  __device__ static void Store(const TmaParams& params, const Accumulators& acc, uint32_t sums,
-                               char* buffers, int consumer, int matrix, int m, int n) {
+  __device__ static void Store(const TmaParams& params, const Accumulators& acc, char* buffers,
+                               int consumer, int matrix, int m, int n) {
     const GemmParams& p = params.gemm;
     const int row0 = m + (kPingPong ? 0 : consumer * kGroupM), barrier_id = consumer + 1;
-    if constexpr (!kPingPong) {
-      if (p.cluster) {
-        StoreOfCluster<Out>(p, acc, sums, consumer, matrix, m, n);
-        return;
-      }
-    }
     if constexpr (kBlockN >= 64) {  // a 16-bit box's columns
       if (p.beta == 0.0F && p.bias_axis == BiasAxis::kNone && p.act == Activation::kNone) {
         StorePlain<Out>(params, acc, ptx::SharedAddress(buffers), barrier_id, matrix, row0, n);
@@ -441,13 +397,12 @@ __global__ void __launch_bounds__(Threads(kKernelTable[kRow].config), 1)
       const uint32_t start = reporter ? ptx::clock() : 0;
       Tile::Multiply(acc, ring, turns, state, waits, stages_base, share, steps, lane);
       const uint32_t multiplied = reporter ? ptx::clock() : 0;
-      // Parts outside a cluster are matrices of their own.
-      const int matrix = p.cluster ? walk.batch() : walk.batch() * p.parts + walk.part();
+      const int matrix = walk.batch() * p.parts + walk.part();
       const int m = walk.at().m * Tile::kBlockM, n = walk.at().n * Tile::kBlockN;
       if (p.f32_result) {
-        Tile::template Store<float>(params, acc, stages_base, buffers, consumer, matrix, m, n);
+        Tile::template Store<float>(params, acc, buffers, consumer, matrix, m, n);
       } else {
-        Tile::template Store<T>(params, acc, stages_base, buffers, consumer, matrix, m, n);
+        Tile::template Store<T>(params, acc, buffers, consumer, matrix, m, n);
       }
       // Tile by tile: a block's own sums would take registers that the accumulators need.
       if (reporter) {

@@ -27,9 +27,8 @@ __device__ __forceinline__ TileCoord TileAt(unsigned index, int m_tiles, int n_t
   return {first_m + static_cast<int>(within % rows), static_cast<int>(within / rows)};
 }
 
-// The work of one persistent block: every so-manyth part of a tile. The blocks of a cluster have
-// the parts of one tile; else neighbours have the same part of neighbouring tiles, which read the
-// same panels. Producer and consumers each walk the same.
+// The work of one persistent block: every so-manyth part of a tile. Neighbours have the same part
+// of neighbouring tiles, which read the same panels. Producer and consumers each walk the same.
 class TileWalk {
  public:
   // `rank` is the block's place in its pair, 0 without one; pairs are neighbours along M or N. The
@@ -51,10 +50,8 @@ class TileWalk {
     k_begin_ = part_ = 0;
     k_end_ = p_.k_tiles;
     if (p_.parts > 1) {
-      const unsigned neighbours = p_.cluster ? p_.parts : tiles;
-      const unsigned high = tile / neighbours, low = tile - high * neighbours;
-      tile = p_.cluster ? high : low;
-      part_ = static_cast<int>(p_.cluster ? low : high);
+      part_ = static_cast<int>(tile / tiles);
+      tile -= part_ * tiles;
       k_begin_ = static_cast<int>(int64_t{part_} * p_.k_tiles / p_.parts);
       k_end_ = static_cast<int>(int64_t{part_ + 1} * p_.k_tiles / p_.parts);
     }

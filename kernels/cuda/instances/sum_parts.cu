@@ -1,5 +1,4 @@
-// D = act(alpha * (the sum of a product's parts) + beta * C + bias): the second half of a split-K
-// whose parts are no cluster.
+// D = act(alpha * (the sum of a product's parts) + beta * C + bias): the second half of a split-K.
 #include "kernels/cuda/device/epilogue.cuh"
 #include "kernels/cuda/device/ptx/sm90.cuh"
 #include "kernels/cuda/sum_parts.h"

@@ -154,15 +154,7 @@ __device__ __forceinline__ uint32_t cluster_ctarank() {
   asm volatile("mov.u32 %0, %%cluster_ctarank;\n" : "=r"(rank));
   return rank;
 }
-// Of all threads of the cluster's blocks that have not exited. What a thread wrote to shared memory
-// before it arrived is seen by those that have waited.
-__device__ __forceinline__ void cluster_sync() {
-  asm volatile(
-      "barrier.cluster.arrive.release;\n"
-      "barrier.cluster.wait.acquire;\n" ::
-          : "memory");
-}
-// As above, without the wait for memory: for threads that only have to have come.
+// Of all threads of the cluster's blocks that have not exited; orders no memory accesses.
 __device__ __forceinline__ void cluster_sync_relaxed() {
   asm volatile(
       "barrier.cluster.arrive.relaxed;\n"
@@ -174,14 +166,6 @@ __device__ __forceinline__ uint32_t mapa(uint32_t address, uint32_t rank) {
   uint32_t mapped;
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;\n" : "=r"(mapped) : "r"(address), "r"(rank));
   return mapped;
-}
-__device__ __forceinline__ float4 ld_shared_cluster_v4(uint32_t address) {
-  float4 v;
-  asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];\n"
-               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
-               : "r"(address)
-               : "memory");
-  return v;
 }
 
 // --- Programmatic dependent launch: no effect in a kernel that was launched without it ---
