@@ -87,6 +87,7 @@ StatusOr<DeviceImage> ImageOf(const GemmProblem& p) {
   }
   if (p.reads_c()) image.c = builder.Matrix(p.m, p.n, held(p.c), p.type_d);
   image.bias_offset = builder.Bytes(p.bias_length() * SizeOf(p.type_d));
+  static_assert(kReadBeyond <= kPartAlignment);  // at least the counters follow A and B
   image.counters_offset = builder.Bytes(int64_t{kStallCounters} * 8);
   image.d = builder.Matrix(p.m, p.n, p.batch, p.type_d);
   if (!builder.end()) {

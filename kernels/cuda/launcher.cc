@@ -109,6 +109,9 @@ StatusOr<int> SmCount() {
 // where that is contiguous, and then it holds all of the panel's lines, or those that there are;
 // else M or N, and then it holds the K values of one step. Half of that where a pair of blocks
 // shares the panel.
+//
+// Boxes that reach beyond the operand are slow. Along K they must: what they find there counts.
+// Along M and N it does not, and what follows in memory is taken for part of the row.
 struct PanelMap {
   CUtensorMap map;
   int64_t bytes = 0;  // that a stage's boxes bring
@@ -123,11 +126,13 @@ StatusOr<PanelMap> MapPanel(const void* base, DType type, const MatrixLayout& la
     box_rows = std::min(box_rows, layout.rows);
   }
   const int64_t row_bytes = std::min<int64_t>(k_contiguous ? block_k : lines, 64) * 2;
+  const int64_t box_cols = row_bytes / 2;
+  const int64_t cols = k_contiguous ? layout.cols : CeilDiv(layout.cols, box_cols) * box_cols;
   PanelMap panel;
   ASSIGN_OR_RETURN(panel.map, MakeTensorMap({.base = base,
                                              .type = type,
                                              .rows = layout.rows,
-                                             .cols = layout.cols,
+                                             .cols = cols,
                                              .matrices = stride == 0 ? 1 : matrices,
                                              .ld = ld,
                                              .matrix_stride = stride,
@@ -188,7 +193,9 @@ Status LaunchTma(const void* entry, const GemmProblem& problem, const Plan& plan
                             .matrices = leaves_parts ? problem.batch * plan.split_k : problem.batch,
                             .ld = gemm.ldd,
                             .matrix_stride = gemm.stride_d,
-                            .box_rows = kTmaStoreRows}));
+                            .box_rows = kTmaStoreRows,
+                            .box_row_bytes = TmaStoreRowBytes(
+                                config, SizeOf(leaves_parts ? DType::kF32 : problem.type_d))}));
   gemm.stage_bytes = static_cast<uint32_t>(a.bytes + b.bytes);
   gemm.store_buffers = TmaStoreBuffers(config, plan.stages);
   gemm.pair = plan.pair;

@@ -92,6 +92,10 @@ inline constexpr int64_t kHopperSmemBytes = 227 * 1024;  // that a block can hav
 // take their places before those of the last have left all SMs.
 inline constexpr int64_t kTmaLeastSmemBytes = kHopperSmemBytes / 2 + 1024;
 
+constexpr int TmaStoreRowBytes(const KernelConfig& c, int64_t element_bytes) {
+  return c.block_n * element_bytes < 128 ? static_cast<int>(c.block_n * element_bytes) : 128;
+}
+
 constexpr int64_t TmaBytesWith(const KernelConfig& c, int stages, int store_buffers) {
   return kTmaBarrierBytes + stages * StageBytes(c) +
          Consumers(c) * store_buffers * kTmaStoreBoxBytes;

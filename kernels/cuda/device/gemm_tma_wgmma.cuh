@@ -165,6 +165,10 @@ struct WgmmaTile {
     if (!single) ring.ConsumerRelease(previous, lane);
   }
 
+  // Of a box of results: as many as the tile has.
+  template <typename Out>
+  static constexpr int kStoreRowBytes = TmaStoreRowBytes(kCfg, sizeof(Out));
+
   // Boxes of kCols columns in a row of the tile.
   template <int kCols>
   static constexpr int kBoxesOf = static_cast<int>(CeilDiv(kBlockN, kCols));
@@ -186,7 +190,7 @@ struct WgmmaTile {
   __device__ static void StorePlain(const TmaParams& params, const Accumulators& acc,
                                     uint32_t buffers, int barrier_id, int batch, int row0,
                                     int col0) {
-    constexpr int kBoxCols = 128 / sizeof(Out), kBoxesN = kBoxesOf<kBoxCols>;
+    constexpr int kBoxCols = kStoreRowBytes<Out> / sizeof(Out), kBoxesN = kBoxesOf<kBoxCols>;
     constexpr int kBoxes = kFragsM * kBoxesN;
     const GemmParams& p = params.gemm;
     const bool storer = threadIdx.x % kWarpgroup == 0;
@@ -218,28 +222,33 @@ struct WgmmaTile {
     }
   }
 
-  // 128 bytes wide, from column `acc_col` of the accumulators; 16-byte chunk c of row r lies at
-  // c ^ (r % 8), as the map's swizzle says.
+  // From column `acc_col` of the accumulators, 128 bytes wide, with the 16-byte chunk c of row r at
+  // c ^ (r % 8), or 64 wide, with it at c ^ (r / 2 % 4): as the map's swizzle says.
   template <typename Out>
   __device__ static void FillBox(const float (&acc)[kAcc], int acc_col, float alpha,
                                  uint32_t buffer) {
+    constexpr int kRowBytes = kStoreRowBytes<Out>;
     const int thread = threadIdx.x % kWarpgroup, lane = thread % 32, warp = thread / 32;
+    const auto place = [&](int row, int chunk) {
+      const int swizzle = kRowBytes == 128 ? row & 7 : row >> 1 & 3;
+      return buffer + row * kRowBytes + ((chunk ^ swizzle) << 4);
+    };
 #pragma unroll
-    for (int col = 0; col < static_cast<int>(128 / sizeof(Out)); col += 16) {
+    for (int col = 0; col < kRowBytes / static_cast<int>(sizeof(Out)); col += 16) {
       const float* x = &acc[(acc_col + col) / 2];  // 8 columns, 8 rows, a pair: 2 x 2 x 2
       if constexpr (sizeof(Out) == 2) {
         const int row = warp * 16 + lane % 16, chunk = col / 8 + lane / 16;
-        ptx::stmatrix_x4(
-            buffer + row * 128 + ((chunk ^ (row & 7)) << 4), Pack<Out>(alpha * x[0], alpha * x[1]),
-            Pack<Out>(alpha * x[2], alpha * x[3]), Pack<Out>(alpha * x[4], alpha * x[5]),
-            Pack<Out>(alpha * x[6], alpha * x[7]));
+        ptx::stmatrix_x4(place(row, chunk), Pack<Out>(alpha * x[0], alpha * x[1]),
+                         Pack<Out>(alpha * x[2], alpha * x[3]),
+                         Pack<Out>(alpha * x[4], alpha * x[5]),
+                         Pack<Out>(alpha * x[6], alpha * x[7]));
       } else {
 #pragma unroll
         for (int half = 0; half < 4; ++half) {
           const int row = warp * 16 + lane / 4 + half % 2 * 8;
           const int chunk = col / 4 + half / 2 * 2 + lane % 4 / 2;
-          ptx::st_shared_v2(buffer + row * 128 + ((chunk ^ (row & 7)) << 4) + lane % 2 * 8,
-                            alpha * x[half * 2], alpha * x[half * 2 + 1]);
+          ptx::st_shared_v2(place(row, chunk) + lane % 2 * 8, alpha * x[half * 2],
+                            alpha * x[half * 2 + 1]);
         }
       }
     }
@@ -290,11 +299,9 @@ struct WgmmaTile {
                                int consumer, int matrix, int m, int n) {
     const GemmParams& p = params.gemm;
     const int row0 = m + (kPingPong ? 0 : consumer * kGroupM), barrier_id = consumer + 1;
-    if constexpr (kBlockN >= 64) {  // a 16-bit box's columns
-      if (p.beta == 0.0F && p.bias_axis == BiasAxis::kNone && p.act == Activation::kNone) {
-        StorePlain<Out>(params, acc, ptx::SharedAddress(buffers), barrier_id, matrix, row0, n);
-        return;
-      }
+    if (p.beta == 0.0F && p.bias_axis == BiasAxis::kNone && p.act == Activation::kNone) {
+      StorePlain<Out>(params, acc, ptx::SharedAddress(buffers), barrier_id, matrix, row0, n);
+      return;
     }
     StoreFinished<Out>(p, acc, buffers, barrier_id, matrix, row0, n);
   }
