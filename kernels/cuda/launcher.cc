@@ -31,7 +31,6 @@ constexpr int kMaxGridZ = 65535;
 constexpr int kEpilogueThreads = 256;
 constexpr int64_t kEpilogueBlocks = 4096;  // walks the rest
 constexpr int kMaxSumLanes = 32;
-constexpr int kSumPartsOfLane = 4;              // loads that one lane has under way
 constexpr int kTmaStoreRows = 64;               // of D's boxes
 constexpr int64_t kMaxWalk = int64_t{1} << 31;  // parts of tiles: TileWalk counts in 32 bits
 

@@ -9,6 +9,7 @@
 namespace gemmd {
 
 inline constexpr int kSumThreads = 128;
+inline constexpr int kSumPartsOfLane = 4;  // loads that one lane has under way
 
 // `parts` holds gemm.parts matrices of m x n for each product, one after another.
 struct SumParams {

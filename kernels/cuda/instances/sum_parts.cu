@@ -35,17 +35,27 @@ __global__ void __launch_bounds__(kSumThreads) SumParts(const __grid_constant__ 
     const unsigned row = min(item, items - 1) / runs, batch = row / p.m;
     const int in_matrix = static_cast<int>(row - batch * p.m);
     const int col = static_cast<int>(min(item, items - 1) - row * runs) * 4;
-    const float* from = params.parts + batch * p.parts * params.stride + in_matrix * params.ld +
-                        col + first * params.stride;
+    const float* from =
+        params.parts + batch * p.parts * params.stride + in_matrix * params.ld + col;
     if (!waited) {  // all of the above while the parts are still being computed
       WaitForParts();
       waited = true;
     }
     float x[4] = {};
-#pragma unroll 4
-    for (int part = first; part < last; ++part, from += params.stride) {
-      const float4 v = __ldcg(reinterpret_cast<const float4*>(from));
-      x[0] += v.x, x[1] += v.y, x[2] += v.z, x[3] += v.w;
+#pragma unroll 1
+    for (int part = first; part < last; part += kSumPartsOfLane) {
+      float4 v[kSumPartsOfLane];
+#pragma unroll
+      for (int i = 0; i < kSumPartsOfLane; ++i) {
+        v[i] = float4{};
+        if (part + i < last) {
+          v[i] = ptx::ld_global_cg_v4(from + (part + i) * params.stride);
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < kSumPartsOfLane; ++i) {
+        x[0] += v[i].x, x[1] += v[i].y, x[2] += v[i].z, x[3] += v[i].w;
+      }
     }
     for (int distance = 1; distance < lanes; distance *= 2) {
 #pragma unroll

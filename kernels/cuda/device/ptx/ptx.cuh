@@ -13,6 +13,15 @@ __device__ __forceinline__ uint32_t SharedAddress(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
+// Past L1. Volatile, so that several stay together and are under way at once.
+__device__ __forceinline__ float4 ld_global_cg_v4(const float* address) {
+  float4 v;
+  asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];\n"
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+               : "l"(address));
+  return v;
+}
+
 // Copies `bytes` (0 to 16) and fills the rest of the 16 with zeros; at 0 bytes `src` is not read.
 // Both addresses are 16-byte aligned. Bypasses L1.
 __device__ __forceinline__ void cp_async_cg_16(uint32_t dst, const void* src, int bytes) {
