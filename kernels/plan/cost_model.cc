@@ -18,22 +18,33 @@ constexpr double kEpilogueBytesPerClock = 11;  // of D, and again of C
 
 // The same for the TMA kernel, which is alone on its SM and fetches the next tile's first panels
 // while it stores the last.
-constexpr double kTmaLaunchSeconds = 0.6e-6;
-constexpr double kTmaLatencyClocks = 2065;      // of a launch's first panels
-constexpr double kTmaRingLatencyClocks = 2500;  // L within the ring
-constexpr double kWgmmaFlopsPerClock = 3314;
-constexpr double kTmaStepClocks = 322;       // a step never takes less than this
-constexpr double kTmaStepClocksPer64K = 90;  // and this for each 64 values of K
-constexpr double kTmaBytesPerClock = 47;     // panels into one SM
-constexpr double kTmaStoreClocks = 823;
-constexpr double kTmaStoreBytesPerClock = 44;
-constexpr double kTmaSlowStore = 1.25;  // times that, where a tile leaves in several goes
+constexpr double kTmaLaunchSeconds = 1.5e-6;    // and its first panels
+constexpr double kTmaRingLatencyClocks = 1742;  // L within the ring
+constexpr double kWgmmaFlopsPerClock = 3200;
+constexpr double kTmaStepClocks = 317;       // a step never takes less than this
+constexpr double kTmaStepClocksPer64K = 91;  // and this for each 64 values of K
+constexpr double kTmaBytesPerClock = 53.5;   // panels into one SM
+constexpr double kStoreAmongPanels = 1.67;   // what a byte of a store under products costs of that
+constexpr double kTmaStoreClocks = 620;
+constexpr double kTmaStoreBytesPerClock = 35.6;
+constexpr double kTmaSlowStore = 1.06;  // times that, where a tile leaves in several goes
+// A narrow panel with K across its rows is a few lines of L2 that all blocks ask for, row by row.
+constexpr double kClocksPerAskedLine = 1.44;
 // Pairs: each waits for the other now and then.
-constexpr double kPairSeconds = 0.2e-6;
-constexpr double kPairStep = 1.06;
+constexpr double kPairSeconds = 0.27e-6;
+constexpr double kPairStep = 1.034;
+constexpr double kPairStepInTurns = 1.019;  // in ping-pong
+// Device memory: what it delivers in long, to one SM, and in the beginning.
+constexpr double kReachedBandwidth = 0.9;  // of the copy rate
+constexpr double kSmBytesPerSecond = 53.2e9;
+constexpr double kRampSeconds = 1.8e-6;
 // Parts: the second kernel, and what reads and writes them.
-constexpr double kSumSeconds = 4.0e-6;
-constexpr double kSumBytesPerSecond = 2.4e12;
+constexpr double kSumSeconds = 2.75e-6;
+constexpr double kSumBytesPerSecond = 6.0e12;
+// What a launch that starts early saves where the one before it leaves half of the SMs free; and
+// both kernels of a split do.
+constexpr double kRoomSeconds = 0.5e-6;
+constexpr double kRoomOfPartsSeconds = 2.0e-6;
 
 // C of the formula in cost_model.h.
 double StepClocks(const KernelConfig& c) {
@@ -58,9 +69,14 @@ double WaveClocks(const KernelConfig& c, const GemmProblem& p, const TileShape& 
 }
 
 // The larger of two bounds, but not sharply: near the edge, easing the smaller one still pays. How
-// sharply depends on what meets: products and panels of one step, or a whole launch and what device
-// memory can deliver in that time.
-double SmoothMaxOfStep(double a, double b) {  // (a^6 + b^6)^(1/6), scaled to stay finite
+// sharply depends on what meets: products and panels of one step, the step and a panel's latency,
+// or a whole launch and what device memory can deliver in that time.
+double SmoothMaxOfPanels(double a, double b) {  // (a^16 + b^16)^(1/16), scaled to stay finite
+  const double most = std::max(a, b), ratio = std::min(a, b) / most;
+  const double square = ratio * ratio, fourth = square * square, eighth = fourth * fourth;
+  return most * std::sqrt(std::sqrt(std::sqrt(std::sqrt(1 + eighth * eighth))));
+}
+double SmoothMaxOfStep(double a, double b) {  // the same with exponent 6
   const double most = std::max(a, b), ratio = std::min(a, b) / most;
   const double cube = ratio * ratio * ratio;
   return most * std::cbrt(std::sqrt(1 + cube * cube));
@@ -70,55 +86,89 @@ double SmoothMaxOfLaunch(double a, double b) {  // the same with exponent 3
   return most * std::cbrt(1 + ratio * ratio * ratio);
 }
 
-// One K step of the TMA kernel. Rows beyond the operand are not fetched.
-double TmaStepClocks(const KernelConfig& c, const GemmProblem& p, const Plan& plan) {
-  double rows_a = static_cast<double>(std::min<int64_t>(c.block_m, p.m));
-  double rows_b = static_cast<double>(std::min<int64_t>(c.block_n, p.n));
-  if (plan.pair) (PairsAlongM(c) ? rows_b : rows_a) /= 2;
-  double step = std::max({2.0 * c.block_m * c.block_n * c.block_k / kWgmmaFlopsPerClock,
-                          kTmaStepClocks + kTmaStepClocksPer64K * c.block_k / 64,
-                          (rows_a + rows_b) * c.block_k * ElementBytes(c) / kTmaBytesPerClock});
-  if (plan.pair) step *= kPairStep;
-  return plan.stages == 1 ? kTmaRingLatencyClocks + step
-                          : SmoothMaxOfStep(step, kTmaRingLatencyClocks / (plan.stages - 1));
-}
-
-// Blocks that run at once, one an SM.
+// Blocks of the TMA kernel that can run at once, one an SM.
 int64_t BlocksAtOnce(const Plan& plan, const DeviceTraits& traits) {
   return plan.pair ? 2 * traits.resident_pairs : traits.sm_count;
 }
 
-// Parts of tiles that the busiest block computes, one after another.
-int64_t TurnsOfBlock(const KernelConfig& c, const GemmProblem& p, const Plan& plan,
-                     const DeviceTraits& traits) {
-  const TileShape shape = ShapeOf(c, p);
+// Parts of tiles, with those of idle partners: the last of an odd number of tiles has one.
+int64_t PartsOf(const KernelConfig& c, const TileShape& shape, const Plan& plan) {
   int64_t tiles = shape.tiles;
-  if (plan.pair) {  // the last of an odd number has an idle partner
+  if (plan.pair) {
     const int64_t along = PairsAlongM(c) ? shape.m_tiles : shape.n_tiles;
     tiles = tiles / along * ((along + 1) / 2 * 2);
   }
-  return CeilDiv(tiles * plan.split_k, BlocksAtOnce(plan, traits));
+  return tiles * plan.split_k;
 }
 
-double TmaClocks(const KernelConfig& c, const GemmProblem& p, const Plan& plan,
-                 const DeviceTraits& traits) {
-  const TileShape shape = ShapeOf(c, p);
-  const auto turns = static_cast<double>(TurnsOfBlock(c, p, plan, traits));
-  // On average: blocks with a step less leave the bandwidth to those with one more.
-  const double steps = static_cast<double>(shape.k_tiles) / plan.split_k;
-  const double tile_elements = 1.0 * c.block_m * c.block_n;
-  const bool leaves_parts = plan.split_k > 1;
-  double store = kTmaStoreClocks + tile_elements * (leaves_parts ? 4 : SizeOf(p.type_d)) *
-                                       (p.reads_c() ? 2 : 1) / kTmaStoreBytesPerClock;
-  if (!StoresTileAtOnce(c, plan.stages)) {
-    store *= kTmaSlowStore;
-  }
-  const double multiply = steps * TmaStepClocks(c, p, plan);
-  if (c.ping_pong) {  // a store runs under the next tile's products, but for the last
-    return kTmaLatencyClocks + turns * std::max(multiply, (multiply + store) / 2) + store;
-  }
-  return kTmaLatencyClocks + turns * (multiply + store);
+// How often each line of a panel is asked for in a step, by blocks that all need the same rows.
+double AsksPerLine(int block, int64_t extent, bool shared, int64_t blocks) {
+  constexpr double kLineBytes = 128;
+  const double asked = std::max(kLineBytes, 2.0 * block) / (2.0 * static_cast<double>(extent));
+  return asked * static_cast<double>(blocks) / (shared ? 2 : 1);
 }
+
+// What a launch of the TMA kernel comes to.
+struct TmaLaunch {
+  const KernelConfig& c;
+  const GemmProblem& p;
+  const Plan& plan;
+  const TileShape shape;
+  const int64_t parts;   // of tiles
+  const int64_t blocks;  // that run
+  // Of a part, on average: blocks with a step less leave the bandwidth to those with one more.
+  const double steps;
+  const double store_bytes;  // of a part
+
+  TmaLaunch(const KernelConfig& config, const GemmProblem& problem, const Plan& its_plan,
+            const DeviceTraits& traits)
+      : c(config),
+        p(problem),
+        plan(its_plan),
+        shape(ShapeOf(config, problem)),
+        parts(PartsOf(config, shape, its_plan)),
+        blocks(std::min(parts, BlocksAtOnce(its_plan, traits))),
+        steps(static_cast<double>(shape.k_tiles) / its_plan.split_k),
+        store_bytes(1.0 * config.block_m * config.block_n *
+                    (its_plan.split_k > 1 ? 4.0 : static_cast<double>(SizeOf(problem.type_d))) *
+                    (problem.reads_c() ? 2 : 1)) {}
+
+  // Parts that the busiest block computes, one after another.
+  int64_t turns() const { return CeilDiv(parts, blocks); }
+
+  double StepClocks() const {
+    const bool shares_a = plan.pair && !PairsAlongM(c), shares_b = plan.pair && PairsAlongM(c);
+    double step = std::max(2.0 * c.block_m * c.block_n * c.block_k / kWgmmaFlopsPerClock,
+                           kTmaStepClocks + kTmaStepClocksPer64K * c.block_k / 64);
+    if (p.op_a == Op::kT) {
+      step = std::max(step, kClocksPerAskedLine * AsksPerLine(c.block_m, p.m, shares_a, blocks));
+    }
+    if (p.op_b == Op::kN) {
+      step = std::max(step, kClocksPerAskedLine * AsksPerLine(c.block_n, p.n, shares_b, blocks));
+    }
+    // Rows beyond the operand are not fetched.
+    const double rows_a = static_cast<double>(std::min<int64_t>(c.block_m, p.m));
+    const double rows_b = static_cast<double>(std::min<int64_t>(c.block_n, p.n));
+    double bytes = (rows_a / (shares_a ? 2 : 1) + rows_b / (shares_b ? 2 : 1)) * c.block_k *
+                   static_cast<double>(ElementBytes(c));
+    if (c.ping_pong) bytes += kStoreAmongPanels * store_bytes / steps;
+    step = SmoothMaxOfPanels(step, bytes / kTmaBytesPerClock);
+    if (plan.pair) step *= c.ping_pong ? kPairStepInTurns : kPairStep;
+    return plan.stages == 1 ? kTmaRingLatencyClocks + step
+                            : SmoothMaxOfStep(step, kTmaRingLatencyClocks / (plan.stages - 1));
+  }
+
+  double Clocks() const {
+    const auto count = static_cast<double>(turns());
+    const double multiply = steps * StepClocks();
+    double store = kTmaStoreClocks + store_bytes / kTmaStoreBytesPerClock;
+    if (!StoresTileAtOnce(c, plan.stages)) store *= kTmaSlowStore;
+    if (c.ping_pong) {  // a store runs under the next tile's products, but for the last
+      return count * std::max(multiply, (multiply + store) / 2) + store;
+    }
+    return count * (multiply + store);
+  }
+};
 
 // Of the kernel that adds up the parts.
 double SumSeconds(const GemmProblem& p, const Plan& plan) {
@@ -137,12 +187,24 @@ double UniqueBytes(const GemmProblem& p) {
   return a + b + d + (p.reads_c() ? d : 0);
 }
 
+// What device memory needs for a launch of so many blocks at once.
+double StreamSeconds(const GemmProblem& p, int64_t blocks, const DeviceTraits& traits) {
+  const double bandwidth = std::min(kReachedBandwidth * traits.hbm_bytes_per_second,
+                                    kSmBytesPerSecond * static_cast<double>(blocks));
+  const double seconds = UniqueBytes(p) / bandwidth;
+  return seconds + std::min(seconds, kRampSeconds);
+}
+
 double TmaSeconds(const KernelConfig& c, const GemmProblem& p, const Plan& plan,
                   const DeviceTraits& traits) {
-  const double clocks = TmaClocks(c, p, plan, traits);
-  const double floor = UniqueBytes(p) / traits.hbm_bytes_per_second;
-  return kTmaLaunchSeconds + SmoothMaxOfLaunch(clocks / traits.clock_hz, floor) +
-         (plan.pair ? kPairSeconds : 0) + SumSeconds(p, plan);
+  const TmaLaunch launch(c, p, plan, traits);
+  const double seconds = kTmaLaunchSeconds +
+                         SmoothMaxOfLaunch(launch.Clocks() / traits.clock_hz,
+                                           StreamSeconds(p, launch.blocks, traits)) +
+                         (plan.pair ? kPairSeconds : 0) + SumSeconds(p, plan);
+  const bool leaves_room = 2 * launch.blocks <= traits.sm_count && seconds < kEarlyStartSeconds;
+  if (!leaves_room) return seconds;
+  return seconds - (plan.split_k > 1 ? kRoomOfPartsSeconds : kRoomSeconds);
 }
 
 }  // namespace
@@ -157,7 +219,7 @@ double PredictSeconds(const KernelConfig& c, const GemmProblem& p, const Plan& p
   if (c.family == Family::kTmaWgmma) return TmaSeconds(c, p, plan, traits);
   const TileShape shape = ShapeOf(c, p);
   const int stages = plan.stages, resident = plan.resident_blocks;
-  const double floor = UniqueBytes(p) / traits.hbm_bytes_per_second;
+  const double floor = StreamSeconds(p, std::min<int64_t>(shape.tiles, traits.sm_count), traits);
   const int64_t wave = int64_t{resident} * traits.sm_count;
   const int64_t full_waves = shape.tiles / wave, rest = shape.tiles % wave;
   double clocks = static_cast<double>(full_waves) * WaveClocks(c, p, shape, stages, resident);
@@ -165,14 +227,14 @@ double PredictSeconds(const KernelConfig& c, const GemmProblem& p, const Plan& p
     const auto rest_resident = static_cast<double>(CeilDiv(rest, traits.sm_count));
     clocks += WaveClocks(c, p, shape, stages, rest_resident);
   }
-  return kLaunchSeconds + std::max(clocks / traits.clock_hz, floor);
+  return kLaunchSeconds + SmoothMaxOfLaunch(clocks / traits.clock_hz, floor);
 }
 
 int64_t StepsOfBlock(const KernelConfig& c, const GemmProblem& p, const Plan& plan,
                      const DeviceTraits& traits) {
   const TileShape shape = ShapeOf(c, p);
   if (c.family != Family::kTmaWgmma) return shape.k_tiles;
-  return TurnsOfBlock(c, p, plan, traits) * CeilDiv(shape.k_tiles, plan.split_k);
+  return TmaLaunch(c, p, plan, traits).turns() * CeilDiv(shape.k_tiles, plan.split_k);
 }
 
 }  // namespace gemmd

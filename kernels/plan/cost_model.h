@@ -13,11 +13,12 @@
 //
 // The TMA kernel has one block an SM, whose step takes L + C for S = 1 and about the larger of C
 // and L / (S - 1) above; the next tile's panels are already on their way when a tile ends, so L is
-// paid once a launch.
+// paid once a launch. In ping-pong a tile's store is paid once a launch too.
 //
 // Beside that it knows what a step of a small tile takes at least, what a pair of blocks saves and
-// loses, and what it costs to add up the parts of a split-K. All constants are fitted to measured
-// plans of an H200 (gemmd_bench plans, gemmd_bench sweep).
+// loses, what panels cost that all blocks ask for, what few blocks can draw from device memory, and
+// what it costs to add up the parts of a split-K. All constants are fitted to measured plans of an
+// H200 (gemmd_bench plans, gemmd_bench sweep).
 #pragma once
 
 #include <cstdint>
@@ -34,6 +35,10 @@ struct TileShape {
 };
 // Precondition: the kernel has tiles.
 TileShape ShapeOf(const KernelConfig& config, const GemmProblem& problem);
+
+// Launches shorter than this start early. It saves about a microsecond; but the blocks of a launch
+// that starts early lie unevenly over the device, which slows those that wait for memory.
+inline constexpr double kEarlyStartSeconds = 40e-6;
 
 // Seconds from the end of the launch before to that of this one. Reads row, stages, split_k,
 // pair and resident_blocks of the plan; `config` is its row's.

@@ -8,10 +8,6 @@
 namespace gemmd {
 namespace {
 
-// Launches shorter than this start early. It saves about a microsecond; but the blocks of a launch
-// that starts early lie unevenly over the device, which slows those that wait for memory.
-constexpr double kEarlyStartSeconds = 40e-6;
-
 StageLimit LimitOf(const KernelConfig& c, int stages, int64_t steps, const DeviceTraits& traits) {
   if (stages >= steps) return StageLimit::kKTiles;
   const int more = ResidentBlocks(c, stages + 1, traits);
