@@ -136,6 +136,11 @@ class Checker {
       RETURN_IF_ERROR(CheckWithoutProduct(types));
       return CheckVariants(types, {.row = row, .stages = {}, .split_k = {}}, 67, 45, 1031);
     }
+    if (config.family == Family::kGemv) {
+      const PlanConstraints constraints = {.row = row, .stages = {}, .split_k = {}};
+      RETURN_IF_ERROR(CheckVariants(types, constraints, 3, 517, 1031));
+      return CheckVariants(types, constraints, 517, 1, 1031);
+    }
     // An edge tile beside a full one, and a last K tile that is not full. At the most stages the
     // ring wraps; the tile's edges were seen at one stage.
     RETURN_IF_ERROR(CheckVariants(types, {.row = row, .stages = 1, .split_k = {}},

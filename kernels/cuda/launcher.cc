@@ -6,9 +6,11 @@
 #include <utility>
 
 #include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/gemv_params.h"
 #include "kernels/cuda/sum_parts.h"
 #include "kernels/cuda/tensor_map.h"
 #include "kernels/cuda/tma_params.h"
+#include "kernels/plan/gemv_shape.h"
 
 namespace gemmd {
 
@@ -52,6 +54,11 @@ Status PrepareKernel(const void* entry, const KernelConfig& config, int64_t smem
   return CudaStatus(cudaFuncSetAttribute(entry, cudaFuncAttributePreferredSharedMemoryCarveout,
                                          cudaSharedmemCarveoutMaxShared),
                     "cudaFuncSetAttribute carveout");
+}
+
+Status Load(const void* entry) {
+  cudaFuncAttributes attributes{};
+  return CudaStatus(cudaFuncGetAttributes(&attributes, entry), "cudaFuncGetAttributes");
 }
 
 // What a launch asks for beyond the ordinary.
@@ -102,6 +109,33 @@ StatusOr<int> SmCount() {
   RETURN_IF_CUDA_ERROR(cudaGetDevice(&device));
   RETURN_IF_CUDA_ERROR(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device));
   return sms;
+}
+
+Status LaunchGemv(const GemmProblem& problem, const Plan& plan, const GemmParams& params,
+                  cudaStream_t stream) {
+  ASSIGN_OR_RETURN(const int sms, SmCount());
+  const GemvShape shape = GemvShapeOf(problem, sms);
+  GemvParams gemv;
+  gemv.gemm = params;
+  gemv.matrix = params.b, gemv.matrix_ld = params.ldb, gemv.matrix_stride = params.stride_b;
+  gemv.vectors = params.a, gemv.vectors_ld = params.lda, gemv.vectors_stride = params.stride_a;
+  if (!shape.vectors_are_rows) {
+    std::swap(gemv.matrix, gemv.vectors);
+    std::swap(gemv.matrix_ld, gemv.vectors_ld);
+    std::swap(gemv.matrix_stride, gemv.vectors_stride);
+  }
+  gemv.lines = static_cast<int>(shape.lines);
+  gemv.count = shape.vectors;
+  gemv.vectors_are_rows = shape.vectors_are_rows;
+  gemv.warps_per_line = shape.warps_per_line;
+  gemv.lanes_across = shape.lanes_across;
+  gemv.lines_of_block = shape.lines_of_block();
+  const void* entry = GemvEntry(problem.type_a, shape.vectors, shape.matrix_k_contiguous,
+                                shape.vectors_k_contiguous);
+  const dim3 grid(static_cast<unsigned>(shape.blocks()), 1,
+                  static_cast<unsigned>(std::min(params.batch, kMaxGridZ)));
+  return LaunchKernel(entry, grid, Threads(kKernelTable[plan.row].config), gemv, plan.smem_bytes,
+                      stream);
 }
 
 // The description of one operand for the copy engine. A box is a row wide along the stored row: K
@@ -235,8 +269,16 @@ Status PrepareKernels() {
     }
   }
   for (const DType type : {DType::kF16, DType::kBF16, DType::kF32}) {
-    cudaFuncAttributes attributes{};  // loads its module
-    RETURN_IF_CUDA_ERROR(cudaFuncGetAttributes(&attributes, SumPartsEntry(type)));
+    RETURN_IF_ERROR(Load(SumPartsEntry(type)));
+  }
+  for (const DType type : {DType::kF16, DType::kBF16}) {
+    for (int vectors = 1; vectors <= kMostVectors; ++vectors) {
+      for (const bool matrix : {false, true}) {
+        for (const bool of_vectors : {false, true}) {
+          RETURN_IF_ERROR(Load(GemvEntry(type, vectors, matrix, of_vectors)));
+        }
+      }
+    }
   }
   return OkStatus();
 }
@@ -261,6 +303,7 @@ Status Launch(const GemmProblem& problem, const Plan& plan, GemmParams params,
   params.f32_result = problem.type_d == DType::kF32 && problem.type_a != DType::kF32;
 
   if (config.family == Family::kEpilogueOnly) return LaunchEpilogue(entry, params, stream);
+  if (config.family == Family::kGemv) return LaunchGemv(problem, plan, params, stream);
   params.m_tiles = static_cast<int>(CeilDiv(problem.m, config.block_m));
   params.n_tiles = static_cast<int>(CeilDiv(problem.n, config.block_n));
   params.k_tiles = static_cast<int>(CeilDiv(problem.k, config.block_k));

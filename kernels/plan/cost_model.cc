@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/plan/gemv_shape.h"
+
 namespace gemmd {
 namespace {
 
@@ -45,6 +47,13 @@ constexpr double kSumBytesPerSecond = 6.0e12;
 // both kernels of a split do.
 constexpr double kRoomSeconds = 0.5e-6;
 constexpr double kRoomOfPartsSeconds = 2.0e-6;
+
+// The GEMV kernel: what its start and end take beside the stream, how much of the bandwidth the
+// stream gets, and what one SM can multiply by one vector of it.
+constexpr double kGemvLaunchSeconds = 1.5e-6;
+constexpr double kGemvBandwidthShare = 0.9;
+constexpr double kGemvBytesPerClock = 40;
+constexpr double kGemvGatherBytes = 16;  // that a block reads for a value of K across the vectors
 
 // C of the formula in cost_model.h.
 double StepClocks(const KernelConfig& c) {
@@ -207,6 +216,19 @@ double TmaSeconds(const KernelConfig& c, const GemmProblem& p, const Plan& plan,
   return seconds - (plan.split_k > 1 ? kRoomOfPartsSeconds : kRoomSeconds);
 }
 
+double GemvSeconds(const GemmProblem& p, const DeviceTraits& traits) {
+  const GemvShape shape = GemvShapeOf(p, traits.sm_count);
+  const auto batch = static_cast<double>(p.batch), k = static_cast<double>(p.k);
+  const double blocks = static_cast<double>(shape.blocks()) * batch;
+  double bytes = static_cast<double>(shape.lines) * k * SizeOf(p.type_a) * batch;
+  if (!shape.vectors_k_contiguous) bytes += blocks * k * kGemvGatherBytes;
+  const double sms = std::min<double>(blocks, traits.sm_count);
+  const int vectors = shape.vectors == 3 ? 4 : shape.vectors;  // three run as four
+  return kGemvLaunchSeconds +
+         std::max(UniqueBytes(p) / (kGemvBandwidthShare * traits.hbm_bytes_per_second),
+                  bytes * vectors / (sms * kGemvBytesPerClock * traits.clock_hz));
+}
+
 }  // namespace
 
 TileShape ShapeOf(const KernelConfig& c, const GemmProblem& p) {
@@ -217,6 +239,7 @@ TileShape ShapeOf(const KernelConfig& c, const GemmProblem& p) {
 double PredictSeconds(const KernelConfig& c, const GemmProblem& p, const Plan& plan,
                       const DeviceTraits& traits) {
   if (c.family == Family::kTmaWgmma) return TmaSeconds(c, p, plan, traits);
+  if (c.family == Family::kGemv) return GemvSeconds(p, traits);
   const TileShape shape = ShapeOf(c, p);
   const int stages = plan.stages, resident = plan.resident_blocks;
   const double floor = StreamSeconds(p, std::min<int64_t>(shape.tiles, traits.sm_count), traits);

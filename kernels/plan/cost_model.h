@@ -15,6 +15,9 @@
 // and L / (S - 1) above; the next tile's panels are already on their way when a tile ends, so L is
 // paid once a launch. In ping-pong a tile's store is paid once a launch too.
 //
+// The GEMV kernel takes what its bytes take, from device memory at most of its bandwidth or into
+// the SMs that have a block.
+//
 // Beside that it knows what a step of a small tile takes at least, what a pair of blocks saves and
 // loses, what panels cost that all blocks ask for, what few blocks can draw from device memory, and
 // what it costs to add up the parts of a split-K. All constants are fitted to measured plans of an
@@ -45,7 +48,8 @@ inline constexpr double kEarlyStartSeconds = 40e-6;
 double PredictSeconds(const KernelConfig& config, const GemmProblem& problem, const Plan& plan,
                       const DeviceTraits& traits);
 
-// K steps that one block walks: no more than that can ever be in its ring.
+// K steps that one block walks: no more than that can ever be in its ring. Precondition: the kernel
+// has tiles.
 int64_t StepsOfBlock(const KernelConfig& config, const GemmProblem& problem, const Plan& plan,
                      const DeviceTraits& traits);
 

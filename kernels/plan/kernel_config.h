@@ -10,6 +10,7 @@ enum class Family : uint8_t {
   kCpAsyncMma,    // fp16, bf16: cp.async ring, ldmatrix, mma.sync; sm_80 and newer
   kCpAsyncSimt,   // fp32: cp.async ring, FFMA; sm_80 and newer
   kTmaWgmma,      // fp16, bf16: TMA ring, warp-specialised wgmma, persistent; sm_90
+  kGemv,          // fp16, bf16 with M or N of 4 and less: FFMA, no tile, no ring; sm_80 and newer
   kEpilogueOnly,  // no product (alpha = 0 or K = 0): D = act(beta * C + bias)
   kBlas,          // a CPU's BLAS; no stages
 };
@@ -38,7 +39,8 @@ constexpr int ConsumersOfTile(const KernelConfig& c) { return c.ping_pong ? 1 : 
 constexpr int ElementBytes(const KernelConfig& c) {
   switch (c.family) {
     case Family::kCpAsyncMma:
-    case Family::kTmaWgmma: return 2;
+    case Family::kTmaWgmma:
+    case Family::kGemv: return 2;
     case Family::kCpAsyncSimt: return 4;
     case Family::kEpilogueOnly:
     case Family::kBlas: return 0;

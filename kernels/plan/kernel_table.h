@@ -181,6 +181,7 @@ inline constexpr KernelRow kKernelTable[] = {
       .warps_n = 1,
       .min_blocks_per_sm = 1,
       .max_stages = 8}},
+    {"gemv", {.family = Family::kGemv, .warps_m = 16, .warps_n = 1}},
     {"epilogue_only", {.family = Family::kEpilogueOnly}},
     {"openblas", {.family = Family::kBlas}},
 };

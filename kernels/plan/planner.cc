@@ -4,6 +4,7 @@
 
 #include "kernels/core/checked.h"
 #include "kernels/plan/cost_model.h"
+#include "kernels/plan/gemv_shape.h"
 
 namespace gemmd {
 namespace {
@@ -46,13 +47,21 @@ std::vector<int> PartsToTry(const KernelConfig& c, const GemmProblem& p,
   return parts;
 }
 
+Plan PlanWithoutRing(int row) {
+  Plan plan;
+  plan.row = row;
+  return plan;
+}
+
 // Fills in what follows from row, stages, split_k and pair.
 Plan Complete(Plan plan, const GemmProblem& p, const DeviceTraits& traits) {
   const KernelConfig& c = kKernelTable[plan.row].config;
   const int stages = plan.stages;
   plan.resident_blocks = ResidentBlocks(c, stages, traits);
   plan.smem_bytes = SmemBytes(c, stages);
-  plan.limit = LimitOf(c, stages, StepsOfBlock(c, p, plan, traits), traits);
+  if (c.max_stages > 0) {
+    plan.limit = LimitOf(c, stages, StepsOfBlock(c, p, plan, traits), traits);
+  }
   plan.predicted_seconds = PredictSeconds(c, p, plan, traits);
   plan.early_start = c.family == Family::kTmaWgmma && plan.predicted_seconds < kEarlyStartSeconds;
   return plan;
@@ -81,7 +90,12 @@ void ForEachPlan(const GemmProblem& p, const PlanConstraints& constraints, Stage
                  const DeviceTraits& traits, Visit visit) {
   for (int row = 0; row < kKernelRows; ++row) {
     const KernelConfig& c = kKernelTable[row].config;
-    if (c.max_stages == 0 || constraints.row.value_or(row) != row || !TakesTypes(c, p, traits)) {
+    if (constraints.row.value_or(row) != row || !TakesTypes(c, p, traits)) continue;
+    if (c.max_stages == 0) {
+      if (c.family == Family::kGemv && !constraints.stages &&
+          constraints.split_k.value_or(1) == 1) {
+        visit(Complete(PlanWithoutRing(row), p, traits));
+      }
       continue;
     }
     const std::vector<int> all =
@@ -105,12 +119,6 @@ void ForEachPlan(const GemmProblem& p, const PlanConstraints& constraints, Stage
       }
     }
   }
-}
-
-Plan PlanWithoutRing(int row) {
-  Plan plan;
-  plan.row = row;
-  return plan;
 }
 
 std::string RowName(int row) { return std::string(kKernelTable[row].name); }
@@ -194,6 +202,7 @@ bool TakesTypes(const KernelConfig& c, const GemmProblem& p, const DeviceTraits&
     case Family::kCpAsyncMma: return cuda && half;
     case Family::kCpAsyncSimt: return cuda && single;
     case Family::kTmaWgmma: return traits.compute_capability == 90 && half;
+    case Family::kGemv: return cuda && half && HasFewVectors(p);
     case Family::kEpilogueOnly: return cuda && (half || single);
     case Family::kBlas:
       return traits.kind == DeviceKind::kCpu && same &&

@@ -110,6 +110,9 @@ class RowConformance : public ConformanceTest, public ::testing::WithParamInterf
   int64_t tile_k() const { return config().block_k > 0 ? config().block_k : 64; }
 };
 
+// Rules of a row that takes products with few rows or few columns.
+class VectorConformance : public RowConformance {};
+
 struct TypeParam {
   BackendChoice choice;
   TypePair types;

@@ -19,6 +19,8 @@ std::vector<TypePair> AllTypes() {
 
 INSTANTIATE_TEST_SUITE_P(Cpu, RowConformance,
                          ::testing::ValuesIn(RowParams(kChoice, {Family::kBlas})), RowParamName);
+INSTANTIATE_TEST_SUITE_P(Cpu, VectorConformance,
+                         ::testing::ValuesIn(RowParams(kChoice, {Family::kBlas})), RowParamName);
 INSTANTIATE_TEST_SUITE_P(Cpu, ProductConformance,
                          ::testing::ValuesIn(TypeParams(kChoice, AllTypes())), TypeParamName);
 INSTANTIATE_TEST_SUITE_P(Cpu, FloatConformance, ::testing::ValuesIn(TypeParams(kChoice, Floats())),

@@ -17,6 +17,8 @@ INSTANTIATE_TEST_SUITE_P(Cuda, RowConformance,
                                                        {Family::kCpAsyncMma, Family::kCpAsyncSimt,
                                                         Family::kTmaWgmma})),
                          RowParamName);
+INSTANTIATE_TEST_SUITE_P(Cuda, VectorConformance,
+                         ::testing::ValuesIn(RowParams(kChoice, {Family::kGemv})), RowParamName);
 INSTANTIATE_TEST_SUITE_P(Cuda, ProductConformance,
                          ::testing::ValuesIn(TypeParams(kChoice, Floats())), TypeParamName);
 INSTANTIATE_TEST_SUITE_P(Cuda, FloatConformance, ::testing::ValuesIn(TypeParams(kChoice, Floats())),

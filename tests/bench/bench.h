@@ -67,7 +67,8 @@ struct PlansOptions {
   double within = 2.0;  // times the fastest's predicted time
 };
 
-// Predicted against measured time of the plans that the model thinks best, for each shape.
+// Predicted against measured time of the plans that the model thinks best, for each shape; of those
+// that differ in the stage count alone, of one.
 Status RunPlans(const PlansOptions& options, const BenchContext& context);
 
 }  // namespace gemmd::bench

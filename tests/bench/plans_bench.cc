@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <cstdio>
+#include <set>
+#include <tuple>
 #include <utility>
 
 #include "kernels/cuda/launcher.h"
@@ -12,6 +14,14 @@
 namespace gemmd::bench {
 namespace {
 
+// Of plans that differ in nothing else, the first.
+void KeepBestStages(std::vector<Plan>& plans) {
+  std::set<std::tuple<int, int, bool>> seen;
+  std::erase_if(plans, [&seen](const Plan& plan) {
+    return !seen.emplace(plan.row, plan.split_k, plan.pair).second;
+  });
+}
+
 std::vector<Plan> PlansOf(const Planner& planner, const GemmProblem& problem,
                           const PlansOptions& options) {
   std::vector<Plan> plans = planner.Candidates(problem, options.shapes.constraints());
@@ -19,6 +29,7 @@ std::vector<Plan> PlansOf(const Planner& planner, const GemmProblem& problem,
                 [&, least = plans.empty() ? 0 : plans.front().predicted_seconds](const Plan& plan) {
                   return plan.predicted_seconds > options.within * least;
                 });
+  KeepBestStages(plans);
   if (plans.size() > static_cast<size_t>(options.most)) plans.resize(options.most);
   return plans;
 }

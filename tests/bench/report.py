@@ -158,11 +158,14 @@ def shape_classes(_):
 def plan_gains(name):
     """The fastest plan of each way of working, for each shape of the run in FILE."""
     lines = load("plans", name)
+    whole = lambda line: line["kernel"].startswith("tma_wgmma") and line["split_k"] == 1
     ways = {
-        "whole tiles": lambda line: line["split_k"] == 1 and not line["pair"],
-        "pairs": lambda line: line["split_k"] == 1 and line["pair"],
+        "whole tiles": lambda line: whole(line) and not line["pair"],
+        "pairs": lambda line: whole(line) and line["pair"],
+        "ping-pong": lambda line: line["kernel"].startswith("tma_pingpong"),
         "parts": lambda line: line["split_k"] > 1 and not line["pair"],
         "parts, pairs": lambda line: line["split_k"] > 1 and line["pair"],
+        "gemv": lambda line: line["kernel"] == "gemv",
     }
     rows = []
     for shape in dict.fromkeys(line["shape"] for line in lines):
@@ -170,7 +173,7 @@ def plan_gains(name):
         first = group[0]
         row = [shape, f"{first['m']} {first['n']} {first['k']}"]
         for way in ways.values():
-            times = [line["us"] for line in group if line["kernel"].startswith("tma") and way(line)]
+            times = [line["us"] for line in group if way(line)]
             row.append(f"{min(times):.1f}" if times else "")
         picked = min(group, key=lambda line: line["rank"])
         row += [f"{picked['us']:.1f}", f"{min(line['us'] for line in group) / picked['us']:.3f}"]

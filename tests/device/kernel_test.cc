@@ -1,6 +1,7 @@
 // Kernels launched directly: what the compiler and the driver made of them, and the pipeline's
 // rules.
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <random>
 #include <string>
@@ -27,13 +28,15 @@ class KernelTest : public DeviceTest {
     std::vector<std::byte> host(static_cast<size_t>(image.bytes), std::byte{0xff});
     std::mt19937_64 random(seed);
     std::normal_distribution<float> normal;
-    const auto fill = [&](const ImageMatrix& m, int64_t rows) {
-      for (int64_t i = 0; i < m.matrices * rows * m.ld; ++i) {
-        StoreElement(host.data() + m.offset, p.type_a, i, normal(random));
+    const auto fill = [&](const ImageMatrix& m, const MatrixLayout& layout) {  // padding stays NaN
+      for (int64_t row = 0; row < m.matrices * layout.rows; ++row) {
+        for (int64_t col = 0; col < layout.cols; ++col) {
+          StoreElement(host.data() + m.offset, p.type_a, row * m.ld + col, normal(random));
+        }
       }
     };
-    fill(image.a, p.a.rows);
-    fill(image.b, p.b.rows);
+    fill(image.a, p.a);
+    fill(image.b, p.b);
     std::fill_n(host.begin() + image.counters_offset, 8 * kStallCounters, std::byte{0});
     DeviceBuffer memory = *MakeDeviceBuffer(image.bytes);
     auto* base = static_cast<std::byte*>(memory.get());
@@ -89,7 +92,7 @@ TEST_F(KernelTest, NoInstanceSpillsOrUsesMoreRegistersThanThePlannerCounts) {
     }
     ++instances;
   });
-  EXPECT_GE(instances, 4 * 8 + 2 * 4 + 3);
+  EXPECT_GE(instances, 4 * 8 + 2 * 4 + 8 + 3);
 }
 
 TEST_F(KernelTest, ResidentBlocksAgreeWithTheDriverAtEveryStageCount) {
@@ -122,6 +125,34 @@ TEST_F(KernelTest, BitsDoNotDependOnTheStageCount) {
       Run(p, *plan, seed, d, counters);
       if (stages == 1) first = d;
       EXPECT_EQ(d, first) << kKernelTable[row].name << " stages " << stages;
+    }
+  }
+}
+
+TEST_F(KernelTest, VectorProductsRepeatTheirBitsAndNeverReadThePaddingOfARow) {
+  const uint64_t seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  const Planner planner(traits_);
+  for (const DType type : {DType::kF16, DType::kBF16}) {
+    for (const Op op_a : kOps) {
+      for (const Op op_b : kOps) {
+        for (const bool few_rows : {false, true}) {
+          GemmProblem p = Problem(few_rows ? 3 : 4099, few_rows ? 4099 : 3, 4099, type, 2);
+          p.op_a = op_a, p.op_b = op_b;
+          p = WithPackedLayouts(p);
+          const StatusOr<Plan> plan =
+              planner.PlanFor(p, {.row = RowOfFamily(Family::kGemv), .stages = {}, .split_k = {}});
+          ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+          std::vector<std::byte> first, second;
+          std::vector<uint64_t> counters;
+          Run(p, *plan, seed, first, counters);
+          Run(p, *plan, seed, second, counters);
+          EXPECT_EQ(first, second) << ToString(p);
+          for (int64_t i = 0; i < p.m * p.n * p.batch; ++i) {
+            ASSERT_TRUE(std::isfinite(LoadElement(first.data(), type, i))) << ToString(p);
+          }
+        }
+      }
     }
   }
 }

@@ -1,5 +1,6 @@
 #include "kernels/plan/planner.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <random>
@@ -7,6 +8,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "kernels/plan/gemv_shape.h"
 
 namespace gemmd {
 namespace {
@@ -236,6 +239,81 @@ TEST(PlannerTest, ADeviceWithLessSharedMemoryGetsFewerStages) {
                       {.row = RowByName("cp_async_128x128x64"), .stages = 4, .split_k = {}});
   EXPECT_EQ(plan.status().code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(plan.status().message(), HasSubstr("limit 3"));
+}
+
+TEST(PlannerTest, OneOrTwoVectorsAreMultipliedByTheGemvKernelWithoutARing) {
+  const Planner planner = H200();
+  for (const auto& [m, n] : {std::array{1, 4096}, {2, 4096}, {4096, 1}}) {
+    for (const Op op : {Op::kN, Op::kT}) {
+      GemmProblem p = Problem(m, n, 4096);
+      (m < n ? p.op_b : p.op_a) = op;
+      const StatusOr<Plan> plan = planner.PlanFor(WithPackedLayouts(p));
+      ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+      EXPECT_EQ(plan->kernel(), "gemv") << ToString(p);
+      EXPECT_EQ(plan->stages, 0);
+      EXPECT_EQ(plan->split_k, 1);
+      EXPECT_FALSE(plan->pair);
+      EXPECT_FALSE(plan->early_start);
+      EXPECT_EQ(plan->limit, StageLimit::kNone);
+    }
+  }
+}
+
+TEST(PlannerTest, TheGemvKernelIsForFewRowsOrColumnsOfSixteenBits) {
+  const auto offered = [](const GemmProblem& p, const DeviceTraits& traits) {
+    const std::vector<Plan> plans = Planner(traits).Candidates(p);
+    return std::ranges::any_of(plans, [](const Plan& plan) { return plan.kernel() == "gemv"; });
+  };
+  DeviceTraits traits = H200Traits();
+  for (const int capability : {80, 90, 100}) {
+    traits.compute_capability = capability;
+    EXPECT_TRUE(offered(Problem(4, 5, 100, DType::kF16), traits));
+    EXPECT_TRUE(offered(Problem(5, 4, 100), traits));
+    EXPECT_TRUE(offered(Problem(1, 1, 1), traits));
+    EXPECT_FALSE(offered(Problem(5, 5, 100), traits));
+    EXPECT_FALSE(offered(Problem(1, 100, 100, DType::kF32), traits));
+  }
+}
+
+TEST(PlannerTest, TheGemvKernelIsRefusedWhereItCannotRun) {
+  const Planner planner = H200();
+  const int gemv = RowByName("gemv");
+  Status status =
+      planner.PlanFor(Problem(5, 5, 100), {.row = gemv, .stages = {}, .split_k = {}}).status();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.field(), "plan.kernel");
+  EXPECT_THAT(status.message(), HasSubstr("plan.kernel=gemv does not take"));
+  const GemmProblem p = Problem(1, 100, 100);
+  status = planner.PlanFor(p, {.row = gemv, .stages = 1, .split_k = {}}).status();
+  EXPECT_EQ(status.field(), "plan.stages");
+  EXPECT_THAT(status.message(), HasSubstr("plan.stages=1 exceeds the limit 0 of gemv"));
+  status = planner.PlanFor(p, {.row = gemv, .stages = {}, .split_k = 2}).status();
+  EXPECT_EQ(status.field(), "plan.split_k");
+  EXPECT_THAT(status.message(), HasSubstr("plan.split_k=2 is not from 1 to the limit 1 of gemv"));
+  const StatusOr<Plan> forced = planner.PlanFor(p, {.row = gemv, .stages = {}, .split_k = 1});
+  ASSERT_TRUE(forced.ok()) << forced.status().ToString();
+  EXPECT_EQ(forced->source, PlanSource::kForced);
+  EXPECT_EQ(forced->limit, StageLimit::kNone);
+  const StatusOr<Plan> ring = planner.PlanFor(p, {.row = {}, .stages = 2, .split_k = {}});
+  ASSERT_TRUE(ring.ok()) << ring.status().ToString();
+  EXPECT_EQ(ring->stages, 2) << "by a kernel that has a ring";
+}
+
+TEST(GemvShapeTest, BlocksGetFewerLinesUntilAllSmsHaveOne) {
+  GemmProblem p = Problem(1, 100000, 64);
+  p.op_b = Op::kT;
+  EXPECT_EQ(GemvShapeOf(p, 132).lines_of_block(), 32);
+  p.n = 4096;
+  EXPECT_EQ(GemvShapeOf(p, 132).lines_of_block(), 16);
+  EXPECT_EQ(GemvShapeOf(p, 132).blocks(), 256);
+  p.batch = 4;
+  EXPECT_EQ(GemvShapeOf(p, 132).lines_of_block(), 32);
+  p.batch = 1, p.n = 10;
+  EXPECT_EQ(GemvShapeOf(p, 132).blocks(), 5) << "two lines is the least";
+  p.op_b = Op::kN;
+  EXPECT_EQ(GemvShapeOf(p, 132).lines_of_block(), 32);
+  p.n = 100000;
+  EXPECT_EQ(GemvShapeOf(p, 132).lines_of_block(), 64);
 }
 
 TEST(PlannerTest, AProblemWithoutAProductRunsTheEpilogueAlone) {

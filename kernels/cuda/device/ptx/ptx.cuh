@@ -79,6 +79,15 @@ __device__ __forceinline__ void mma_m16n8k16<__nv_bfloat16>(float (&d)[4], const
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+// 16 bytes that nobody writes while the kernel runs and no block reads again.
+__device__ __forceinline__ uint4 ld_global_nc_no_allocate_v4(const void* from) {
+  uint4 v;
+  asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];\n"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(from));
+  return v;
+}
+
 // Low word of the SM's cycle counter: wraps every two seconds or so; differences are safe.
 __device__ __forceinline__ uint32_t clock() {
   uint32_t cycles;
