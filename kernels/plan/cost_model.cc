@@ -25,7 +25,7 @@ constexpr double kTmaRingLatencyClocks = 1742;  // L within the ring
 constexpr double kWgmmaFlopsPerClock = 3200;
 constexpr double kTmaStepClocks = 317;       // a step never takes less than this
 constexpr double kTmaStepClocksPer64K = 91;  // and this for each 64 values of K
-constexpr double kTmaBytesPerClock = 53.5;   // panels into one SM
+constexpr double kTmaBytesPerClock = 54.5;   // panels into one SM
 constexpr double kStoreAmongPanels = 1.67;   // what a byte of a store under products costs of that
 constexpr double kTmaStoreClocks = 620;
 constexpr double kTmaStoreBytesPerClock = 35.6;
@@ -33,8 +33,8 @@ constexpr double kTmaSlowStore = 1.06;  // times that, where a tile leaves in se
 // A narrow panel with K across its rows is a few lines of L2 that all blocks ask for, row by row.
 constexpr double kClocksPerAskedLine = 1.44;
 // Pairs: each waits for the other now and then.
-constexpr double kPairSeconds = 0.27e-6;
-constexpr double kPairStep = 1.034;
+constexpr double kPairSeconds = 0.19e-6;
+constexpr double kPairStep = 1.046;
 constexpr double kPairStepInTurns = 1.019;  // in ping-pong
 // Device memory: what it delivers in long, to one SM, and in the beginning.
 constexpr double kReachedBandwidth = 0.9;  // of the copy rate
