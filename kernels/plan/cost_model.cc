@@ -39,6 +39,7 @@ constexpr double kPairStepInTurns = 1.019;  // in ping-pong
 // Device memory: what it delivers in long, to one SM, and in the beginning.
 constexpr double kReachedBandwidth = 0.9;  // of the copy rate
 constexpr double kSmBytesPerSecond = 53.2e9;
+constexpr double kDrawOfPairs = 1.1;  // times that, since a shared panel is drawn once
 constexpr double kRampSeconds = 1.8e-6;
 // Parts: the second kernel, and what reads and writes them.
 constexpr double kSumSeconds = 2.75e-6;
@@ -196,10 +197,10 @@ double UniqueBytes(const GemmProblem& p) {
   return a + b + d + (p.reads_c() ? d : 0);
 }
 
-// What device memory needs for a launch of so many blocks at once.
-double StreamSeconds(const GemmProblem& p, int64_t blocks, const DeviceTraits& traits) {
-  const double bandwidth = std::min(kReachedBandwidth * traits.hbm_bytes_per_second,
-                                    kSmBytesPerSecond * static_cast<double>(blocks));
+// What device memory needs for a launch on so many SMs at once.
+double StreamSeconds(const GemmProblem& p, double sms, const DeviceTraits& traits) {
+  const double bandwidth =
+      std::min(kReachedBandwidth * traits.hbm_bytes_per_second, kSmBytesPerSecond * sms);
   const double seconds = UniqueBytes(p) / bandwidth;
   return seconds + std::min(seconds, kRampSeconds);
 }
@@ -207,10 +208,11 @@ double StreamSeconds(const GemmProblem& p, int64_t blocks, const DeviceTraits& t
 double TmaSeconds(const KernelConfig& c, const GemmProblem& p, const Plan& plan,
                   const DeviceTraits& traits) {
   const TmaLaunch launch(c, p, plan, traits);
-  const double seconds = kTmaLaunchSeconds +
-                         SmoothMaxOfLaunch(launch.Clocks() / traits.clock_hz,
-                                           StreamSeconds(p, launch.blocks, traits)) +
-                         (plan.pair ? kPairSeconds : 0) + SumSeconds(p, plan);
+  const double sms = static_cast<double>(launch.blocks) * (plan.pair ? kDrawOfPairs : 1);
+  const double seconds =
+      kTmaLaunchSeconds +
+      SmoothMaxOfLaunch(launch.Clocks() / traits.clock_hz, StreamSeconds(p, sms, traits)) +
+      (plan.pair ? kPairSeconds : 0) + SumSeconds(p, plan);
   const bool leaves_room = 2 * launch.blocks <= traits.sm_count && seconds < kEarlyStartSeconds;
   if (!leaves_room) return seconds;
   return seconds - (plan.split_k > 1 ? kRoomOfPartsSeconds : kRoomSeconds);
@@ -242,7 +244,8 @@ double PredictSeconds(const KernelConfig& c, const GemmProblem& p, const Plan& p
   if (c.family == Family::kGemv) return GemvSeconds(p, traits);
   const TileShape shape = ShapeOf(c, p);
   const int stages = plan.stages, resident = plan.resident_blocks;
-  const double floor = StreamSeconds(p, std::min<int64_t>(shape.tiles, traits.sm_count), traits);
+  const auto sms = static_cast<double>(std::min<int64_t>(shape.tiles, traits.sm_count));
+  const double floor = StreamSeconds(p, sms, traits);
   const int64_t wave = int64_t{resident} * traits.sm_count;
   const int64_t full_waves = shape.tiles / wave, rest = shape.tiles % wave;
   double clocks = static_cast<double>(full_waves) * WaveClocks(c, p, shape, stages, resident);
