@@ -8,7 +8,7 @@
 //                    as far ahead as the ring allows
 //   the others       consumers, one to three: each multiplies its share of the tile's rows, then
 //                    finishes and stores it while the producer already fills the ring for the next
-//                    tile
+//                    tile; or, in ping-pong, two that take whole tiles in turn
 //
 // Registers move from the producer to the consumers (setmaxnreg), whose accumulators fill most of
 // theirs. tma_pipeline.cuh has the ring's rules.
@@ -16,8 +16,8 @@
 // A panel in shared memory is a row of 128-byte wide boxes (64 where it is narrower), swizzled by
 // the copy engine. Where K runs along the stored row, each box holds all of the panel's rows and 64
 // elements of K; where M or N does, each box holds 64 elements of it and the K values of the step.
-// wgmma reads both kinds. Edges of M, N and K are filled with zeros by the load and cut off by the
-// store.
+// wgmma reads both kinds. Loads fill what lies beyond K with zeros. What they bring from beyond M
+// or N, zeros or whatever is there, only meets elements of D that the store cuts off.
 //
 // Fewer tiles than SMs, and a long K: each tile is computed in parts, matrices of their own, which
 // a second kernel adds up (instances/sum_parts.cu). Blocks may work in pairs that share a panel
@@ -319,7 +319,7 @@ __global__ void __launch_bounds__(Threads(kKernelTable[kRow].config), 1)
     GemmTmaWgmma(const __grid_constant__ TmaParams params) {
   using Tile = WgmmaTile<kRow, T, kTransA, kTransB>;
   // Registers of a thread: those of a launch of all warpgroups, moved from the producer to the
-  // consumers. 40 + 2 * 232 = 56 + 2 * 224 = 3 * 168; 32 + 3 * 160 = 4 * 128. One consumer has as
+  // consumers. 24 + 2 * 240 = 56 + 2 * 224 = 3 * 168; 32 + 3 * 160 = 4 * 128. One consumer has as
   // many as it can use anyway.
   constexpr bool kMoveRegisters = Tile::kConsumers > 1;
   constexpr int kProducerRegisters = Tile::kConsumers == 3 ? 32 : Tile::kPingPong ? 24 : 56;
@@ -386,6 +386,7 @@ __global__ void __launch_bounds__(Threads(kKernelTable[kRow].config), 1)
     const int consumer = group - 1;
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const int share = Tile::kPingPong ? 0 : consumer;  // of a tile's rows
+    // In ping-pong both consumers report; a wait for the turn is none for panels.
     const bool reporter =
         probe && (Tile::kPingPong ? threadIdx.x % kWarpgroup == 0 : threadIdx.x == kWarpgroup);
     char* const buffers =
