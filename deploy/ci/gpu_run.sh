@@ -41,10 +41,10 @@ sanitize() {
 
 check tests "$root_dir/deploy/run_tests.sh" --label gpu
 if have compute-sanitizer; then
-  sanitize memcheck 'Cuda/RowConformance.*'
+  sanitize memcheck 'Cuda/RowConformance.*:Cuda/VectorConformance.Strides*'
   # What these two look for is the ring's use of shared memory: every row and stage count, few products;
   # parts and pairs, whose blocks meet, at one depth.
-  readonly rings='Cuda/RowConformance.Strides*'
+  readonly rings='Cuda/RowConformance.Strides*:Cuda/VectorConformance.Strides*'
   readonly meetings='Cuda/RowConformance.AddsUp*_s3:Cuda/RowConformance.SharesPanels*_s3'
   sanitize racecheck "$rings:$meetings:Cuda/RowConformance.SpreadsNaN*"
   sanitize synccheck "$rings:$meetings:Cuda/RowConformance.HoldsAroundTheEdges*"

@@ -23,8 +23,10 @@ struct PhaseTimes {
 
 // Cycles of one launch, summed over its thread blocks, as read by one thread of each.
 struct StallSample {
-  bool measured = false;    // false: this kernel or backend has no probe
-  uint64_t wait_full = 0;   // consumer waited for a stage to arrive (the ready edge)
+  bool measured = false;  // false: this kernel or backend has no probe
+  // Consumer waited for a stage to arrive (the ready edge). Consumers that take tiles in turn do
+  // not count the wait for their turn.
+  uint64_t wait_full = 0;
   uint64_t wait_empty = 0;  // producer waited for a stage to be free (the reuse edge)
   uint64_t mainloop = 0;    // whole main loop, waits included
   uint64_t epilogue = 0;    // scaling, activation, conversion, stores
