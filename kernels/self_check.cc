@@ -62,12 +62,13 @@ void PadRows(MatrixLayout& layout) {
 }
 
 // `variant` 0 .. 3 goes through the transposes; 1 and 2 have an epilogue where the type takes one.
-GemmProblem MakeProblem(TypePair types, int variant, int64_t m, int64_t n, int64_t k) {
+GemmProblem MakeProblem(TypePair types, int variant, int64_t m, int64_t n, int64_t k,
+                        int64_t batch = 2) {
   GemmProblem p;
   p.m = m;
   p.n = n;
   p.k = k;
-  p.batch = 2;
+  p.batch = batch;
   p.op_a = variant & 1 ? Op::kT : Op::kN;
   p.op_b = variant & 2 ? Op::kT : Op::kN;
   p.type_a = p.type_b = types.ab;
@@ -147,8 +148,12 @@ class Checker {
                                   config.block_m + 3, config.block_n + 5, config.block_k + 1));
     int most = config.max_stages;
     while (most > 1 && ResidentBlocks(config, most, backend_.traits()) == 0) --most;
-    return CheckVariants(types, {.row = row, .stages = most, .split_k = {}}, 35, 29,
-                         config.block_k * (most + 1) + 3);
+    const PlanConstraints constraints = {.row = row, .stages = most, .split_k = {}};
+    const int64_t k = config.block_k * (most + 1) + 3;
+    RETURN_IF_ERROR(CheckVariants(types, constraints, 35, 29, k));
+    if (!config.ping_pong) return OkStatus();
+    // The second consumer has work only where a block has a second tile.
+    return CheckVariants(types, constraints, 3, 5, k, backend_.traits().sm_count + 2);
   }
 
   // A and B are NaN, and must not be read.
@@ -163,9 +168,9 @@ class Checker {
   }
 
   Status CheckVariants(TypePair types, const PlanConstraints& constraints, int64_t m, int64_t n,
-                       int64_t k) {
+                       int64_t k, int64_t batch = 2) {
     for (int variant = 0; variant < 4; ++variant) {
-      const GemmProblem problem = MakeProblem(types, variant, m, n, k);
+      const GemmProblem problem = MakeProblem(types, variant, m, n, k, batch);
       ASSIGN_OR_RETURN(Data data, MakeData(problem, static_cast<uint64_t>(variant)));
       RETURN_IF_ERROR(CheckOne(problem, data, constraints));
     }

@@ -21,7 +21,9 @@ struct PhaseTimes {
   Nanoseconds total{0};    // request seen -> result ready to be sent
 };
 
-// Cycles of one launch, summed over its thread blocks, as read by one thread of each.
+// Cycles of one launch, summed over its thread blocks, as read by one thread of the producer and
+// one of the consumers of each; of both consumers where they take tiles in turn, whose main loops
+// and epilogues then overlap.
 struct StallSample {
   bool measured = false;  // false: this kernel or backend has no probe
   // Consumer waited for a stage to arrive (the ready edge). Consumers that take tiles in turn do

@@ -10,9 +10,9 @@ namespace gemmd {
 // Bytes behind A and behind B that a kernel may read, and does not use.
 inline constexpr int kReadBeyond = 128;
 
-// Pointers are device memory. Rows of A, B, C and D start on 16-byte boundaries (ld and batch stride
-// in bytes are multiples of 16), which the pitched images of cuda_lane.cc guarantee. C and bias may
-// be null where beta = 0 and bias_axis = kNone.
+// Pointers are device memory. Rows of A, B, C and D start on 16-byte boundaries (ld and batch
+// stride in bytes are multiples of 16), which the pitched images of device_image.cc guarantee. C
+// and bias may be null where beta = 0 and bias_axis = kNone.
 struct GemmParams {
   const void* a = nullptr;
   const void* b = nullptr;

@@ -240,7 +240,7 @@ Status LaunchTma(const void* entry, const GemmProblem& problem, const Plan& plan
   const int64_t parts = int64_t{gemm.m_tiles} * gemm.n_tiles * gemm.batch * gemm.parts;
   if (parts > kMaxWalk) {
     return ResourceExhausted(ToString(problem) + " has " + std::to_string(parts) +
-                             " tiles, above the limit " + std::to_string(kMaxWalk));
+                             " parts of tiles, above the limit " + std::to_string(kMaxWalk));
   }
   const int64_t blocks =
       plan.pair ? 2 * std::min<int64_t>(parts, sms / 2) : std::min<int64_t>(parts, sms);
@@ -253,11 +253,16 @@ Status LaunchTma(const void* entry, const GemmProblem& problem, const Plan& plan
 }  // namespace
 
 Status PrepareKernels() {
-  int device = 0, smem_limit = 0;
+  int device = 0, smem_limit = 0, major = 0, minor = 0;
   RETURN_IF_CUDA_ERROR(cudaGetDevice(&device));
   RETURN_IF_CUDA_ERROR(
       cudaDeviceGetAttribute(&smem_limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+  RETURN_IF_CUDA_ERROR(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  RETURN_IF_CUDA_ERROR(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
+  const bool hopper = major == 9 && minor == 0;
   for (int row = 0; row < kKernelRows; ++row) {
+    // There is code for these on no other device.
+    if (kKernelTable[row].config.family == Family::kTmaWgmma && !hopper) continue;
     for (const DType type : {DType::kF16, DType::kBF16, DType::kF32}) {
       for (const Op op_a : {Op::kN, Op::kT}) {
         for (const Op op_b : {Op::kN, Op::kT}) {

@@ -173,7 +173,8 @@ struct TmaLaunch {
     const double multiply = steps * StepClocks();
     double store = kTmaStoreClocks + store_bytes / kTmaStoreBytesPerClock;
     if (!StoresTileAtOnce(c, plan.stages)) store *= kTmaSlowStore;
-    if (c.ping_pong) {  // a store runs under the next tile's products, but for the last
+    if (c.ping_pong &&
+        count > 1) {  // a store runs under the next tile's products, but for the last
       return count * std::max(multiply, (multiply + store) / 2) + store;
     }
     return count * (multiply + store);

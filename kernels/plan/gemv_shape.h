@@ -20,6 +20,11 @@ inline constexpr int kGemvColumns = 8;
 // Neighbouring threads with neighbouring columns: pieces of 64 or 128 bytes of a stored row.
 inline constexpr int kFewestLanesAcross = 4, kMostLanesAcross = 8;
 
+// Blocks on an SM at once: two of those whose loads under way fit the registers twice.
+constexpr int GemvBlocksPerSm(int vectors, bool matrix_k_contiguous, bool vectors_k_contiguous) {
+  return vectors <= 2 && matrix_k_contiguous && vectors_k_contiguous ? 2 : 1;
+}
+
 constexpr bool HasFewVectors(const GemmProblem& p) {
   return p.m <= kMostVectors || p.n <= kMostVectors;
 }
@@ -36,6 +41,9 @@ struct GemvShape {
   constexpr int lines_of_block() const {
     return matrix_k_contiguous ? kGemvWarps / warps_per_line * kGemvRows
                                : lanes_across * kGemvColumns;
+  }
+  constexpr int blocks_per_sm() const {
+    return GemvBlocksPerSm(vectors, matrix_k_contiguous, vectors_k_contiguous);
   }
   constexpr int64_t blocks() const { return CeilDiv(lines, lines_of_block()); }  // of one product
 };

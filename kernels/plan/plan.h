@@ -50,7 +50,7 @@ struct PlanConstraints {
   bool any() const { return row || stages || split_k; }
 };
 
-// "cp_async_128x128x64 stages 4 (residency) split 1".
+// "cp_async_128x128x64 stages 4 (residency)", and its parts, pairs where it has any.
 std::string ToString(const Plan& plan);
 
 }  // namespace gemmd

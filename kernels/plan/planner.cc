@@ -57,7 +57,8 @@ Plan PlanWithoutRing(int row) {
 Plan Complete(Plan plan, const GemmProblem& p, const DeviceTraits& traits) {
   const KernelConfig& c = kKernelTable[plan.row].config;
   const int stages = plan.stages;
-  plan.resident_blocks = ResidentBlocks(c, stages, traits);
+  plan.resident_blocks = c.family == Family::kGemv ? GemvShapeOf(p, traits.sm_count).blocks_per_sm()
+                                                   : ResidentBlocks(c, stages, traits);
   plan.smem_bytes = SmemBytes(c, stages);
   if (c.max_stages > 0) {
     plan.limit = LimitOf(c, stages, StepsOfBlock(c, p, plan, traits), traits);
@@ -155,6 +156,11 @@ Status CannotMeet(const PlanConstraints& constraints, const GemmProblem& p,
                                                 " does not take " + ToString(p) + " on " +
                                                 traits.name);
     }
+    if (c.family == Family::kEpilogueOnly) {
+      return InvalidArgument("plan.kernel", "plan.kernel=" + RowName(*constraints.row) +
+                                                " takes products with alpha=0 or k=0 alone, not " +
+                                                ToString(p));
+    }
   }
   // The most stages of any such kernel, and the most parts of one that takes the stages asked for.
   int stages = 0, parts = 1;
@@ -172,13 +178,19 @@ Status CannotMeet(const PlanConstraints& constraints, const GemmProblem& p,
                                               " of " + KernelsAsked(constraints) + " on " +
                                               traits.name);
   }
+  if (!constraints.split_k) {
+    return InvalidArgument("plan.kernel", "plan.kernel=" + KernelsAsked(constraints) +
+                                              " does not fit the shared memory of " + traits.name +
+                                              ", " + std::to_string(traits.smem_per_block_bytes) +
+                                              " bytes a block");
+  }
   const std::string at =
       constraints.stages ? " at " + std::to_string(*constraints.stages) + " stages" : "";
-  return InvalidArgument("plan.split_k",
-                         "plan.split_k=" + std::to_string(constraints.split_k.value_or(1)) +
-                             " is not from 1 to the limit " + std::to_string(parts) + " of " +
-                             KernelsAsked(constraints) + at + " for " + ToString(p) + " on " +
-                             traits.name);
+  return InvalidArgument("plan.split_k", "plan.split_k=" + std::to_string(*constraints.split_k) +
+                                             " is not from 1 to the limit " +
+                                             std::to_string(parts) + " of " +
+                                             KernelsAsked(constraints) + at + " for " +
+                                             ToString(p) + " on " + traits.name);
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ class Planner {  // Thread-safe: immutable after construction.
   const DeviceTraits& traits() const { return traits_; }
 
   // UNIMPLEMENTED when no kernel of this device takes the types or mode; INVALID_ARGUMENT
-  // (fields options.kernel, options.stages, options.split_k) when a constraint cannot be met.
+  // (fields plan.kernel, plan.stages, plan.split_k) when a constraint cannot be met.
   // Precondition: ValidateProblem(problem) is OK.
   StatusOr<Plan> PlanFor(const GemmProblem& problem, const PlanConstraints& constraints = {}) const;
 

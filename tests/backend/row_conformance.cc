@@ -123,13 +123,15 @@ TEST_P(RowConformance, SharesPanelsInPairs) {
 
 // More tiles than a device has SMs: the ring runs on from tile to tile.
 TEST_P(RowConformance, WalksSeveralTilesWithOneRing) {
-  if (GetParam().stages != 3) GTEST_SKIP() << "for 3 stages";
+  // Of consumers that take tiles in turn, the second works only where a block has a second tile.
+  if (GetParam().stages != 3 && !config().ping_pong) GTEST_SKIP() << "for 3 stages";
   uint64_t seed = TestSeed();
   for (const TypePair pair : {types().front(), types().back()}) {
     // Two rounds of the ring to a tile: a wait for one round must not take the one before for it.
     for (const int64_t k : {tile_k() + 9, 2 * GetParam().stages * tile_k()}) {
       const GemmProblem problem =
-          MakeProblem(pair, Turn(kAllTransposes, seed), tile_m() * 19 + 5, tile_n() * 16 + 7, k);
+          MakeProblem(pair, Turn(kAllTransposes, seed), tile_m() * 19 + 5, tile_n() * 16 + 7, k,
+                      Turn(EpiloguesFor(pair.ab), seed));
       for (const Plan& plan : planner().Candidates(problem, constraints())) {
         CheckPlan(problem, ++seed, plan);
       }

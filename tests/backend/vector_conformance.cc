@@ -19,7 +19,7 @@ auto Turn(const List& list, size_t turn) {
 
 TEST_P(VectorConformance, HoldsAroundTheEndsOfLinesAndOfK) {
   constexpr std::array<int64_t, 11> kDepths = {1, 7, 8, 9, 63, 64, 65, 257, 1031, 2049, 4096 + 3};
-  constexpr std::array<int64_t, 7> kPads = {0, 1, 3, 8, 5, 2, 7};
+  constexpr std::array<int64_t, 8> kPads = {0, 1, 3, 8, 5, 2, 7, 4};
   const std::vector<TypePair> pairs = types();
   uint64_t seed = TestSeed();
   size_t turn = 0;
@@ -40,7 +40,7 @@ TEST_P(VectorConformance, HoldsAroundTheEndsOfLinesAndOfK) {
 }
 
 TEST_P(VectorConformance, SharesOutALongK) {
-  constexpr std::array<int64_t, 7> kFewLines = {1, 9, 65, 4, 131, 2, 33};
+  constexpr std::array<int64_t, 9> kFewLines = {1, 9, 65, 4, 131, 2, 33, 8, 12};
   const std::vector<TypePair> pairs = types();
   uint64_t seed = TestSeed();
   size_t turn = 0;
@@ -58,6 +58,20 @@ TEST_P(VectorConformance, SharesOutALongK) {
       }
       Check(MakeProblem(Turn(pairs, turn++), ops, few_rows ? 2 : 4099, few_rows ? 4099 : 2, 4099),
             ++seed, constraints());
+    }
+  }
+}
+
+// As many lines as it takes for a warp to have rows of its own, or a block the most columns.
+TEST_P(VectorConformance, HoldsForMoreLinesThanADeviceHasWarps) {
+  uint64_t seed = TestSeed();
+  for (const Transposes ops : kAllTransposes) {
+    for (const bool few_rows : {true, false}) {
+      for (const int64_t few : {1, 3}) {
+        const GemmProblem problem =
+            MakeProblem(Turn(types(), seed), ops, few_rows ? few : 8449, few_rows ? 8449 : few, 67);
+        Check(WithPadding(problem, 1), ++seed, constraints());
+      }
     }
   }
 }

@@ -129,7 +129,7 @@ TEST_F(KernelTest, BitsDoNotDependOnTheStageCount) {
   }
 }
 
-TEST_F(KernelTest, VectorProductsRepeatTheirBitsAndNeverReadThePaddingOfARow) {
+TEST_F(KernelTest, VectorProductsRepeatTheirBitsAndNeverUseThePaddingOfARow) {
   const uint64_t seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
   const Planner planner(traits_);

@@ -165,6 +165,23 @@ TEST(PlannerTest, KernelsThatDoNotFitADeviceTakeNoParts) {
   EXPECT_THAT(status.message(), HasSubstr("plan.split_k=2 is not from 1 to the limit 1"));
 }
 
+TEST(PlannerTest, AKernelThatCannotRunIsRefusedByItsOwnName) {
+  const PlanConstraints epilogue = {
+      .row = RowOfFamily(Family::kEpilogueOnly), .stages = {}, .split_k = {}};
+  const Status product = H200().PlanFor(Problem(100, 100, 100), epilogue).status();
+  EXPECT_EQ(product.field(), "plan.kernel");
+  EXPECT_THAT(product.message(),
+              HasSubstr("epilogue_only takes products with alpha=0 or k=0 alone"));
+  DeviceTraits small = H200Traits();
+  small.smem_per_block_bytes = 100 << 10;
+  const PlanConstraints large = {
+      .row = RowByName("tma_wgmma_128x256x64"), .stages = {}, .split_k = {}};
+  const Status fits = Planner(small).PlanFor(Problem(100, 100, 100), large).status();
+  EXPECT_EQ(fits.field(), "plan.kernel");
+  EXPECT_THAT(fits.message(), HasSubstr("tma_wgmma_128x256x64 does not fit"));
+  EXPECT_THAT(fits.message(), HasSubstr("102400 bytes a block"));
+}
+
 TEST(PlannerTest, LongKTakesMoreThanOneStageAndASmallTileForFewRows) {
   const Planner planner = H200();
   const StatusOr<Plan> large = planner.PlanFor(Problem(4096, 4096, 4096));
@@ -252,6 +269,7 @@ TEST(PlannerTest, OneOrTwoVectorsAreMultipliedByTheGemvKernelWithoutARing) {
       EXPECT_EQ(plan->kernel(), "gemv") << ToString(p);
       EXPECT_EQ(plan->stages, 0);
       EXPECT_EQ(plan->split_k, 1);
+      EXPECT_EQ(plan->resident_blocks, m < n && op == Op::kT ? 2 : 1);
       EXPECT_FALSE(plan->pair);
       EXPECT_FALSE(plan->early_start);
       EXPECT_EQ(plan->limit, StageLimit::kNone);

@@ -334,11 +334,6 @@ struct GemvAcrossRows {
   }
 };
 
-// Blocks on an SM at once, of those whose loads under way fit the registers twice.
-constexpr int GemvBlocksPerSm(int vectors, bool matrix_k_contiguous, bool vectors_k_contiguous) {
-  return vectors <= 2 && matrix_k_contiguous && vectors_k_contiguous ? 2 : 1;
-}
-
 // Grid: x = blocks of one product, z = products (walked when there are more than z may be).
 template <typename T, int kVectors, bool kMatrixKContiguous, bool kVectorsKContiguous>
 __global__ void __launch_bounds__(kGemvThreads, GemvBlocksPerSm(kVectors, kMatrixKContiguous,

@@ -2,8 +2,8 @@
 // a stage.
 //
 //   full[s]    1 arrival (the producer's, which announces the stage's bytes) and those bytes
-//   empty[s]   one arrival a consumer warp; of both blocks where a pair shares a panel, since
-//              either producer then writes to the slots of both
+//   empty[s]   one arrival a warp of the slot's consumers; of both blocks where a pair shares a
+//              panel, since either producer then writes to the slots of both
 //
 //            producer                               consumer warps
 //   acquire: waits for empty[s]        <- reuse -   release: arrive at empty[s]
