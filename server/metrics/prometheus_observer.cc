@@ -20,8 +20,8 @@ std::vector<double> RequestBounds() {
 }
 std::vector<double> PhaseBounds() { return GeometricBounds(1e-6, 4, 14); }  // 1 us .. 67 s
 // Wide steps: a series for each bound, kernel and stage count.
-std::vector<double> KernelBounds() { return GeometricBounds(2e-6, 4, 10); }  // 2 us .. 0.52 s
-std::vector<double> ByteBounds() { return GeometricBounds(1024, 4, 12); }    // 1 KiB .. 4 GiB
+std::vector<double> KernelBounds() { return GeometricBounds(2e-6, 5, 8); }  // 2 us .. 0.16 s
+std::vector<double> ByteBounds() { return GeometricBounds(1024, 4, 12); }   // 1 KiB .. 4 GiB
 
 double Seconds(Nanoseconds time) { return std::chrono::duration<double>(time).count(); }
 
@@ -40,7 +40,9 @@ bool CanBePlanned(const LaunchSlot& slot, PlanSource source, StageLimit limit) {
     case StageLimit::kForced: return source == PlanSource::kForced;
     case StageLimit::kKTiles:
     case StageLimit::kSharedMemory: return true;
-    case StageLimit::kResidency:
+    case StageLimit::kResidency:  // a TMA kernel has one block an SM at any stage count
+      if (kKernelTable[slot.row].config.family == Family::kTmaWgmma) return false;
+      [[fallthrough]];
     case StageLimit::kModel:  // both are about one stage more
       return slot.stages < kKernelTable[slot.row].config.max_stages;
   }
