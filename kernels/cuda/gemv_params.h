@@ -24,7 +24,7 @@ struct GemvParams {
   int lines_of_block = 0;
 };
 
-// The entry point for operands of `type` and up to `vectors` vectors; null when there is none.
+// The entry point for operands of `type` and 1, 2 or up to 4 vectors; null when there is none.
 const void* GemvEntry(DType type, int vectors, bool matrix_k_contiguous, bool vectors_k_contiguous);
 
 }  // namespace gemmd

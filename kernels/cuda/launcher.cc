@@ -130,8 +130,8 @@ Status LaunchGemv(const GemmProblem& problem, const Plan& plan, const GemmParams
   gemv.warps_per_line = shape.warps_per_line;
   gemv.lanes_across = shape.lanes_across;
   gemv.lines_of_block = shape.lines_of_block();
-  const void* entry = GemvEntry(problem.type_a, shape.vectors, shape.matrix_k_contiguous,
-                                shape.vectors_k_contiguous);
+  const void* entry = GemvEntry(problem.type_a, shape.vectors_of_kernel(),
+                                shape.matrix_k_contiguous, shape.vectors_k_contiguous);
   const dim3 grid(static_cast<unsigned>(shape.blocks()), 1,
                   static_cast<unsigned>(std::min(params.batch, kMaxGridZ)));
   return LaunchKernel(entry, grid, Threads(kKernelTable[plan.row].config), gemv, plan.smem_bytes,
@@ -277,7 +277,7 @@ Status PrepareKernels() {
     RETURN_IF_ERROR(Load(SumPartsEntry(type)));
   }
   for (const DType type : {DType::kF16, DType::kBF16}) {
-    for (int vectors = 1; vectors <= kMostVectors; ++vectors) {
+    for (const int vectors : {1, 2, kMostVectors}) {
       for (const bool matrix : {false, true}) {
         for (const bool of_vectors : {false, true}) {
           RETURN_IF_ERROR(Load(GemvEntry(type, vectors, matrix, of_vectors)));

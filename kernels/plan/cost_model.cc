@@ -226,10 +226,9 @@ double GemvSeconds(const GemmProblem& p, const DeviceTraits& traits) {
   double bytes = static_cast<double>(shape.lines) * k * SizeOf(p.type_a) * batch;
   if (!shape.vectors_k_contiguous) bytes += blocks * k * kGemvGatherBytes;
   const double sms = std::min<double>(blocks, traits.sm_count);
-  const int vectors = shape.vectors == 3 ? 4 : shape.vectors;  // three run as four
   return kGemvLaunchSeconds +
          std::max(UniqueBytes(p) / (kGemvBandwidthShare * traits.hbm_bytes_per_second),
-                  bytes * vectors / (sms * kGemvBytesPerClock * traits.clock_hz));
+                  bytes * shape.vectors_of_kernel() / (sms * kGemvBytesPerClock * traits.clock_hz));
 }
 
 }  // namespace

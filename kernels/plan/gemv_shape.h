@@ -42,6 +42,8 @@ struct GemvShape {
     return matrix_k_contiguous ? kGemvWarps / warps_per_line * kGemvRows
                                : lanes_across * kGemvColumns;
   }
+  // There is no kernel for three: one of four runs.
+  constexpr int vectors_of_kernel() const { return vectors == 3 ? 4 : vectors; }
   constexpr int blocks_per_sm() const {
     return GemvBlocksPerSm(vectors, matrix_k_contiguous, vectors_k_contiguous);
   }

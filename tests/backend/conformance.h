@@ -2,6 +2,7 @@
 // backend by instantiating the suites (cpu_conformance_test.cc, cuda_conformance_test.cc).
 #pragma once
 
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <ostream>
@@ -109,6 +110,13 @@ class RowConformance : public ConformanceTest, public ::testing::WithParamInterf
   int64_t tile_n() const { return config().block_n > 0 ? config().block_n : 64; }
   int64_t tile_k() const { return config().block_k > 0 ? config().block_k : 64; }
 };
+
+// Takes the cases of a list in turn, so that a long loop meets them all without multiplying. Lists
+// and loops whose lengths have no common divisor meet in all pairs.
+template <typename List>
+auto Turn(const List& list, size_t turn) {
+  return list[turn % std::size(list)];
+}
 
 // Rules of a row that takes products with few rows or few columns.
 class VectorConformance : public RowConformance {};

@@ -7,15 +7,6 @@
 #include "tests/backend/conformance.h"
 
 namespace gemmd {
-namespace {
-
-// Takes the cases of a list in turn, so that a long loop meets them all without multiplying.
-template <typename List>
-auto Turn(const List& list, size_t turn) {
-  return list[turn % std::size(list)];
-}
-
-}  // namespace
 
 TEST_P(RowConformance, HoldsAroundTheRingForEveryTranspose) {
   const int64_t stages = std::max(GetParam().stages, 3);

@@ -8,18 +8,17 @@
 namespace gemmd {
 namespace {
 
-// Takes the cases of a list in turn. The lists of a test have no common divisor, nor has a list and
-// the loop around it, so that all pairs come.
-template <typename List>
-auto Turn(const List& list, size_t turn) {
-  return list[turn % std::size(list)];
+// D has `few` rows and `many` columns, or the other way round.
+GemmProblem MakeVectors(TypePair types, Transposes ops, bool few_rows, int64_t few, int64_t many,
+                        int64_t k, EpilogueCase epilogue = {}) {
+  return MakeProblem(types, ops, few_rows ? few : many, few_rows ? many : few, k, epilogue);
 }
 
 }  // namespace
 
 TEST_P(VectorConformance, HoldsAroundTheEndsOfLinesAndOfK) {
   constexpr std::array<int64_t, 11> kDepths = {1, 7, 8, 9, 63, 64, 65, 257, 1031, 2049, 4096 + 3};
-  constexpr std::array<int64_t, 8> kPads = {0, 1, 3, 8, 5, 2, 7, 4};
+  constexpr std::array<int64_t, 13> kPads = {0, 1, 3, 8, 5, 2, 7, 4, 6, 9, 11, 10, 12};
   const std::vector<TypePair> pairs = types();
   uint64_t seed = TestSeed();
   size_t turn = 0;
@@ -30,8 +29,7 @@ TEST_P(VectorConformance, HoldsAroundTheEndsOfLinesAndOfK) {
           const TypePair pair = Turn(pairs, turn);
           const EpilogueCase epilogue = Turn(EpiloguesFor(pair.ab), turn);
           const GemmProblem problem =
-              MakeProblem(pair, ops, few_rows ? few : many, few_rows ? many : few,
-                          Turn(kDepths, turn), epilogue);
+              MakeVectors(pair, ops, few_rows, few, many, Turn(kDepths, turn), epilogue);
           Check(WithPadding(problem, Turn(kPads, turn++)), ++seed, constraints());
         }
       }
@@ -51,13 +49,11 @@ TEST_P(VectorConformance, SharesOutALongK) {
         const int64_t many = Turn(kFewLines, turn++);
         for (const int64_t k : {4096 + 3, 4096, 8192 + 1}) {
           const EpilogueCase epilogue = Turn(EpiloguesFor(pair.ab), seed);
-          const GemmProblem problem =
-              MakeProblem(pair, ops, few_rows ? few : many, few_rows ? many : few, k, epilogue);
+          const GemmProblem problem = MakeVectors(pair, ops, few_rows, few, many, k, epilogue);
           Check(WithPadding(problem, 3), ++seed, constraints());
         }
       }
-      Check(MakeProblem(Turn(pairs, turn++), ops, few_rows ? 2 : 4099, few_rows ? 4099 : 2, 4099),
-            ++seed, constraints());
+      Check(MakeVectors(Turn(pairs, turn++), ops, few_rows, 2, 4099, 4099), ++seed, constraints());
     }
   }
 }
@@ -68,8 +64,7 @@ TEST_P(VectorConformance, HoldsForMoreLinesThanADeviceHasWarps) {
   for (const Transposes ops : kAllTransposes) {
     for (const bool few_rows : {true, false}) {
       for (const int64_t few : {1, 3}) {
-        const GemmProblem problem =
-            MakeProblem(Turn(types(), seed), ops, few_rows ? few : 8449, few_rows ? 8449 : few, 67);
+        const GemmProblem problem = MakeVectors(Turn(types(), seed), ops, few_rows, few, 8449, 67);
         Check(WithPadding(problem, 1), ++seed, constraints());
       }
     }

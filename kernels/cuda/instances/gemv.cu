@@ -21,7 +21,6 @@ const void* EntryOfType(int vectors, bool matrix_k_contiguous, bool vectors_k_co
   switch (vectors) {
     case 1: return EntryOf<T, 1>(matrix_k_contiguous, vectors_k_contiguous);
     case 2: return EntryOf<T, 2>(matrix_k_contiguous, vectors_k_contiguous);
-    case 3:
     case kMostVectors: return EntryOf<T, kMostVectors>(matrix_k_contiguous, vectors_k_contiguous);
     default: return nullptr;
   }
