@@ -361,7 +361,7 @@ __global__ void __launch_bounds__(Threads(kKernelTable[kRow].config), 1)
         const int matrix_a = p.stride_a == 0 ? 0 : walk.batch();
         const int matrix_b = p.stride_b == 0 ? 0 : walk.batch();
         const int m = walk.at().m * Tile::kBlockM, n = walk.at().n * Tile::kBlockN;
-        for (int step = walk.k_begin(); step < walk.k_end(); ++step) {
+        for (int step = walk.FirstStep(); step < p.k_tiles; step += p.parts) {
           const uint32_t barrier = ring.ProducerAcquire(state, p.stage_bytes, waits);
           const uint32_t panel_a = stages_base + state.slot * Tile::kStageBytes;
           const uint32_t panel_b = panel_a + Tile::PanelA::kBytes;
@@ -398,7 +398,7 @@ __global__ void __launch_bounds__(Threads(kKernelTable[kRow].config), 1)
                   Tile::kPingPong ? 2 : 1);
     if constexpr (Tile::kPingPong) state.Skip(consumer * p.k_tiles, p.stages);
     while (walk.Next()) {
-      const int steps = walk.k_end() - walk.k_begin();
+      const int steps = walk.Steps();
       if constexpr (Tile::kPingPong) turns.Wait();
       WaitCounter waits{reporter};
       typename Tile::Accumulators acc;

@@ -47,13 +47,10 @@ class TileWalk {
     const unsigned tiles = tiles_of_one * p_.batch;
     if (next_ >= tiles * p_.parts) return false;
     unsigned tile = next_;
-    k_begin_ = part_ = 0;
-    k_end_ = p_.k_tiles;
+    part_ = 0;
     if (p_.parts > 1) {
       part_ = static_cast<int>(tile / tiles);
       tile -= part_ * tiles;
-      k_begin_ = static_cast<int>(int64_t{part_} * p_.k_tiles / p_.parts);
-      k_end_ = static_cast<int>(int64_t{part_ + 1} * p_.k_tiles / p_.parts);
     }
     batch_ = 0;
     if (p_.batch > 1) {
@@ -72,9 +69,12 @@ class TileWalk {
   __device__ int batch() const { return batch_; }
   __device__ TileCoord at() const { return at_; }
   __device__ int part() const { return part_; }
-  // K steps of the part.
-  __device__ int k_begin() const { return k_begin_; }
-  __device__ int k_end() const { return k_end_; }
+  // A part's K steps are every p.parts-th, from its own number on: at any time all parts read the
+  // same stretch of K, in whole lines and pages of memory.
+  __device__ int FirstStep() const { return part_; }
+  __device__ int Steps() const {
+    return p_.parts > 1 ? (p_.k_tiles - part_ + p_.parts - 1) / p_.parts : p_.k_tiles;
+  }
 
  private:
   // From one of the block's to the next.
@@ -86,7 +86,7 @@ class TileWalk {
   const int turns_;
   unsigned next_;
   TileCoord at_{};
-  int batch_ = 0, part_ = 0, k_begin_ = 0, k_end_ = 0;
+  int batch_ = 0, part_ = 0;
 };
 
 }  // namespace gemmd
