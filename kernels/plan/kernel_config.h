@@ -86,8 +86,8 @@ constexpr int64_t EpilogueBytes(const KernelConfig& c) {
 // which results leave: a box of 64 rows of 128 bytes each, for each consumer warpgroup as many as
 // its part of a 16-bit tile has boxes. Two are enough where the ring leaves no room for that, and
 // in ping-pong, where the other warpgroup multiplies all the while.
-inline constexpr int64_t kTmaBarrierBytes =
-    1024;  // two a stage, and turns; panels start at multiples of this
+// Two a stage, turns, and the stall probe's sums; panels start at multiples of this.
+inline constexpr int64_t kTmaBarrierBytes = 1024;
 inline constexpr int64_t kTmaStoreBoxBytes = 64 * 128;
 inline constexpr int64_t kHopperSmemBytes = 227 * 1024;  // that a block can have on sm_90
 

@@ -27,6 +27,7 @@
 #include "kernels/cuda/device/epilogue.cuh"
 #include "kernels/cuda/device/ptx/sm90.cuh"
 #include "kernels/cuda/device/ptx/wgmma.cuh"
+#include "kernels/cuda/device/stall_probe.cuh"
 #include "kernels/cuda/device/tile_order.cuh"
 #include "kernels/cuda/device/tma_pipeline.cuh"
 #include "kernels/cuda/tma_params.h"
@@ -118,7 +119,10 @@ struct WgmmaTile {
   static_assert(kBlockK % kBoxRowElements == 0 && kGroupM % 64 == 0);
   static_assert(PanelA::kBytes + PanelB::kBytes <= kStageBytes);
   static_assert(kStageBytes % kSwizzlePeriod == 0 && PanelA::kBytes % kSwizzlePeriod == 0);
-  static_assert(kCfg.max_stages * TmaRing::kBarrierBytes + TmaTurns::kBytes <= kTmaBarrierBytes);
+  // The barriers' part of shared memory: the ring's from its start, these before its end.
+  static constexpr int kTurnsOffset = static_cast<int>(kTmaBarrierBytes) - TmaTurns::kBytes;
+  static constexpr int kSumsOffset = kTurnsOffset - kConsumers * TileSums::kBytes;
+  static_assert(kCfg.max_stages * TmaRing::kBarrierBytes <= kSumsOffset);
   static_assert(kFragsM * kAcc <= (kPingPong ? 192 : 128), "more accumulators spill");
   static_assert(!kPingPong || kConsumers == 2);
 
@@ -330,7 +334,7 @@ __global__ void __launch_bounds__(Threads(kKernelTable[kRow].config), 1)
   const uint32_t stages_base = ptx::SharedAddress(smem) + kRingOffset;
   const uint32_t store_bytes = Tile::StoreBuffers(p) * Tile::kStoreBoxBytes;  // of a consumer
   const TmaRing ring(ptx::SharedAddress(smem), p.stages, p.pair ? 2 : 1);
-  const uint32_t turns_base = stages_base - TmaTurns::kBytes;
+  const uint32_t turns_base = ptx::SharedAddress(smem) + Tile::kTurnsOffset;
 
   if (threadIdx.x == 0) {
     if constexpr (Tile::kPingPong) TmaTurns::Init(turns_base);
@@ -389,6 +393,8 @@ __global__ void __launch_bounds__(Threads(kKernelTable[kRow].config), 1)
     // In ping-pong both consumers report; a wait for the turn is none for panels.
     const bool reporter =
         probe && (Tile::kPingPong ? threadIdx.x % kWarpgroup == 0 : threadIdx.x == kWarpgroup);
+    TileSums sums(smem + Tile::kSumsOffset + consumer * TileSums::kBytes);
+    if (reporter) sums.Clear();
     char* const buffers =
         smem + kRingOffset + p.stages * Tile::kStageBytes + consumer * store_bytes;
     // In ping-pong, every other tile and its steps are the other consumer's. There are no parts
@@ -412,15 +418,10 @@ __global__ void __launch_bounds__(Threads(kKernelTable[kRow].config), 1)
       } else {
         Tile::template Store<T>(params, acc, buffers, consumer, matrix, m, n);
       }
-      // Tile by tile: a block's own sums would take registers that the accumulators need.
-      if (reporter) {
-        atomicAdd(&p.counters[0], static_cast<unsigned long long>(waits.cycles));
-        atomicAdd(&p.counters[2], static_cast<unsigned long long>(multiplied - start));
-        atomicAdd(&p.counters[3], static_cast<unsigned long long>(ptx::clock() - multiplied));
-        atomicAdd(&p.counters[4], static_cast<unsigned long long>(steps));
-      }
+      if (reporter) sums.Add(waits.cycles, multiplied - start, ptx::clock() - multiplied, steps);
       if constexpr (Tile::kPingPong) state.Skip(p.k_tiles, p.stages);
     }
+    if (reporter) sums.Report(p.counters);
     if (threadIdx.x % kWarpgroup == 0) ptx::cp_async_bulk_wait_group_read<0>();
   }
   // The other block of a pair may still fill this one's slots, or tell it of its own.

@@ -1,5 +1,5 @@
-// Cycles that a block waits, read by its first warp. The probe sits in the two waiting verbs of the
-// pipeline and around the main loop, nowhere else.
+// Cycles that a block waits. The probe sits in the two waiting verbs of the pipeline and around the
+// main loop, nowhere else.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 
 namespace gemmd {
 
+// Of the cp.async kernels: a block's first warp reads them.
 class StallProbe {
  public:
   __device__ explicit StallProbe(unsigned long long* counters)
@@ -45,6 +46,37 @@ class StallProbe {
   unsigned long long* counters_;
   bool on_;
   uint32_t wait_full_ = 0, wait_empty_ = 0, mainloop_ = 0, epilogue_ = 0, k_tiles_ = 0;
+};
+
+// Of the TMA kernels: what one consumer thread has counted over the tiles of its block. The sums
+// stand in shared memory, since registers are the accumulators', and additions to device memory
+// tile by tile cost short tiles a tenth of their time.
+class TileSums {
+ public:
+  static constexpr int kBytes = kStallCounters * 8;
+
+  // `sums`: kBytes of shared memory, aligned to 8, of the calling thread alone.
+  __device__ explicit TileSums(char* sums) : sums_(reinterpret_cast<unsigned long long*>(sums)) {}
+
+  __device__ void Clear() {
+#pragma unroll
+    for (int i = 0; i < kStallCounters; ++i) sums_[i] = 0;
+  }
+  __device__ void Add(uint32_t wait_full, uint32_t mainloop, uint32_t epilogue, int k_tiles) {
+    sums_[0] += wait_full;
+    sums_[2] += mainloop;
+    sums_[3] += epilogue;
+    sums_[4] += k_tiles;
+  }
+  // Once per block, at its end.
+  __device__ void Report(unsigned long long* counters) const {
+    for (int i = 0; i < kStallCounters; ++i) {
+      if (sums_[i] != 0) atomicAdd(&counters[i], sums_[i]);
+    }
+  }
+
+ private:
+  unsigned long long* sums_;
 };
 
 }  // namespace gemmd
