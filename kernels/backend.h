@@ -16,6 +16,7 @@
 #include "kernels/core/status.h"
 #include "kernels/core/timing.h"
 #include "kernels/plan/plan.h"
+#include "kernels/plan/plan_timer.h"
 
 namespace gemmd {
 
@@ -96,6 +97,11 @@ class Backend {  // Thread-safe. Outlives every lease.
   // A lane with the memory for `problem`, or nullopt while all lanes or too much memory are in use.
   // Precondition: CheckFits(problem) is OK.
   virtual std::optional<LaneLease> TryAcquireLane(const GemmProblem& problem) = 0;
+
+  // For tuning. RESOURCE_EXHAUSTED when the memory that it needs, which is the problem's operands or
+  // a few times the caches, is not there now, naming the bytes. The timer shares the device with
+  // the lanes. Precondition: CheckFits(problem) is OK and the problem is not empty.
+  virtual StatusOr<std::unique_ptr<PlanTimer>> MakePlanTimer(const GemmProblem& problem) = 0;
 
   // Called after every release of a lease, from the releasing thread, with no lock held. Set once,
   // before the first lease.

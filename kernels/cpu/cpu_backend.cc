@@ -11,6 +11,7 @@
 #include "kernels/core/checked.h"
 #include "kernels/core/mutex.h"
 #include "kernels/cpu/cpu_gemm.h"
+#include "kernels/cpu/cpu_plan_timer.h"
 
 namespace gemmd {
 namespace {
@@ -123,6 +124,10 @@ class CpuBackend final : public Backend {
     Lane* const lane = free_.back();
     free_.pop_back();
     return LaneLease(lane, [this](Lane* released) { Release(released); });
+  }
+
+  StatusOr<std::unique_ptr<PlanTimer>> MakePlanTimer(const GemmProblem& problem) override {
+    return MakeCpuPlanTimer(problem);
   }
 
   void SetReleaseListener(std::function<void()> listener) override {

@@ -10,6 +10,7 @@
 #include "kernels/core/arena.h"
 #include "kernels/core/mutex.h"
 #include "kernels/cuda/cuda_lane.h"
+#include "kernels/cuda/cuda_plan_timer.h"
 #include "kernels/cuda/device_image.h"
 #include "kernels/cuda/handles.h"
 #include "kernels/cuda/launcher.h"
@@ -77,6 +78,10 @@ class CudaBackend : public Backend {
     lane->SetMemory(*image, static_cast<std::byte*>(device_.get()) + *device,
                     static_cast<std::byte*>(pinned_.get()) + *pinned);
     return LaneLease(lane, [this](Lane* held) { Release(held); });
+  }
+
+  StatusOr<std::unique_ptr<PlanTimer>> MakePlanTimer(const GemmProblem& problem) override {
+    return MakeCudaPlanTimer(problem, traits_);
   }
 
   void SetReleaseListener(std::function<void()> listener) override {

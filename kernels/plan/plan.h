@@ -36,7 +36,10 @@ struct Plan {
   PlanSource source = PlanSource::kModel;
   int resident_blocks = 0;       // per SM, at this stage count
   int64_t smem_bytes = 0;        // dynamic, per block
+  int registers_per_thread = 0;  // 0 where there is no kernel of ours
+  double waves = 0;              // rounds of resident blocks that all tiles, or parts of them, take
   double predicted_seconds = 0;  // device time by the model; 0 where there is no model
+  double measured_seconds = 0;   // device time by a measurement of this very plan; 0 without one
 
   std::string_view kernel() const { return row < 0 ? "none" : kKernelTable[row].name; }
 };

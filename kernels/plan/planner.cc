@@ -53,6 +53,15 @@ Plan PlanWithoutRing(int row) {
   return plan;
 }
 
+double WavesOf(const KernelConfig& c, const GemmProblem& p, const Plan& plan,
+               const DeviceTraits& traits) {
+  const double blocks = c.family == Family::kGemv
+                            ? static_cast<double>(GemvShapeOf(p, traits.sm_count).blocks()) *
+                                  static_cast<double>(p.batch)
+                            : static_cast<double>(ShapeOf(c, p).tiles * plan.split_k);
+  return blocks / (1.0 * plan.resident_blocks * traits.sm_count);
+}
+
 // Fills in what follows from row, stages, split_k and pair.
 Plan Complete(Plan plan, const GemmProblem& p, const DeviceTraits& traits) {
   const KernelConfig& c = kKernelTable[plan.row].config;
@@ -63,6 +72,8 @@ Plan Complete(Plan plan, const GemmProblem& p, const DeviceTraits& traits) {
   if (c.max_stages > 0) {
     plan.limit = LimitOf(c, stages, StepsOfBlock(c, p, plan, traits), traits);
   }
+  plan.registers_per_thread = RegistersPerThread(c);
+  plan.waves = WavesOf(c, p, plan, traits);
   plan.predicted_seconds = PredictSeconds(c, p, plan, traits);
   plan.early_start = c.family == Family::kTmaWgmma && plan.predicted_seconds < kEarlyStartSeconds;
   return plan;

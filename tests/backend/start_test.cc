@@ -33,6 +33,9 @@ class WrongBackend : public Backend {
     lane_.inner = inner_.TryAcquireLane(problem);
     return LaneLease(&lane_, [this](Lane*) { lane_.inner.reset(); });
   }
+  StatusOr<std::unique_ptr<PlanTimer>> MakePlanTimer(const GemmProblem& problem) override {
+    return inner_.MakePlanTimer(problem);
+  }
   void SetReleaseListener(std::function<void()>) override {}
   bool healthy() const override { return true; }
   BackendUsage usage() const override { return inner_.usage(); }

@@ -28,6 +28,9 @@ class FaultInjectionBackend : public Backend {
   const DeviceTraits& traits() const override { return inner_->traits(); }
   Status CheckFits(const GemmProblem& problem) const override { return inner_->CheckFits(problem); }
   std::optional<LaneLease> TryAcquireLane(const GemmProblem& problem) override;
+  StatusOr<std::unique_ptr<PlanTimer>> MakePlanTimer(const GemmProblem& problem) override {
+    return inner_->MakePlanTimer(problem);
+  }
   void SetReleaseListener(std::function<void()> listener) override {
     inner_->SetReleaseListener(std::move(listener));
   }

@@ -69,6 +69,10 @@ void ManualBackend::Release(int lane, int64_t bytes) {
   if (listener) listener();
 }
 
+StatusOr<std::unique_ptr<PlanTimer>> ManualBackend::MakePlanTimer(const GemmProblem&) {
+  return Unimplemented("a manual backend times nothing");
+}
+
 void ManualBackend::SetReleaseListener(std::function<void()> listener) {
   MutexLock lock(mu_);
   listener_ = std::move(listener);

@@ -31,6 +31,7 @@ class ManualBackend : public Backend {
   const DeviceTraits& traits() const override { return options_.traits; }
   Status CheckFits(const GemmProblem& problem) const override;
   std::optional<LaneLease> TryAcquireLane(const GemmProblem& problem) override EXCLUDES(mu_);
+  StatusOr<std::unique_ptr<PlanTimer>> MakePlanTimer(const GemmProblem& problem) override;
   void SetReleaseListener(std::function<void()> listener) override EXCLUDES(mu_);
   bool healthy() const override EXCLUDES(mu_);
   BackendUsage usage() const override EXCLUDES(mu_);
