@@ -57,7 +57,7 @@ class ServerServiceImpl final : public v1::ServerService::CallbackService {  // 
   const Engine* const engine_;
   const std::vector<const Backend*> backends_;
   const TotalsObserver* const totals_;
-  const Planner planner_;                 // of the first device; the others are of its kind
+  const DeviceTraits traits_;             // of the first device; the others are of its kind
   const std::vector<GemmProblem> types_;  // a small problem of each combination that runs here
 };
 
