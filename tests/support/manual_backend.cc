@@ -107,7 +107,9 @@ StatusOr<std::vector<PlanTiming>> ManualBackend::Time(std::span<const Plan> plan
   std::function<double(const Plan&)> seconds;
   {
     MutexLock lock(mu_);
-    while (hold_timers_ && !stop.stop_requested()) changed_.Wait(mu_);
+    while (free_timers_ && timed_.size() > *free_timers_ && !stop.stop_requested()) {
+      changed_.Wait(mu_);
+    }
     seconds = plan_seconds_;
   }
   if (stop.stop_requested()) return Cancelled("the timer was stopped");
@@ -179,14 +181,14 @@ void ManualBackend::SetPlanSeconds(std::function<double(const Plan&)> seconds) {
   plan_seconds_ = std::move(seconds);
 }
 
-void ManualBackend::HoldTimers() {
+void ManualBackend::HoldTimers(size_t free) {
   MutexLock lock(mu_);
-  hold_timers_ = true;
+  free_timers_ = free;
 }
 
 void ManualBackend::ReleaseTimers() {
   MutexLock lock(mu_);
-  hold_timers_ = false;
+  free_timers_.reset();
   changed_.NotifyAll();
 }
 

@@ -2,6 +2,7 @@
 // timers answer what the test says.
 #pragma once
 
+#include <cstddef>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -50,8 +51,9 @@ class ManualBackend : public Backend {
   void SetHealthy(bool healthy) EXCLUDES(mu_);
   // What a timer says of a plan from now on; else it is 1 ms.
   void SetPlanSeconds(std::function<double(const Plan&)> seconds) EXCLUDES(mu_);
-  // While timers are held, they measure on until they are released or asked to stop.
-  void HoldTimers() EXCLUDES(mu_);
+  // From now on all timers but the first `free` ever measure on until they are released or asked
+  // to stop.
+  void HoldTimers(size_t free = 0) EXCLUDES(mu_);
   void ReleaseTimers() EXCLUDES(mu_);
   // The next MakePlanTimer returns `status`.
   void FailNextTimer(Status status) EXCLUDES(mu_);
@@ -101,7 +103,7 @@ class ManualBackend : public Backend {
   std::optional<Status> next_submit_ GUARDED_BY(mu_);
   std::function<double(const Plan&)> plan_seconds_ GUARDED_BY(mu_);
   std::vector<GemmProblem> timed_ GUARDED_BY(mu_);
-  bool hold_timers_ GUARDED_BY(mu_) = false;
+  std::optional<size_t> free_timers_ GUARDED_BY(mu_);  // nullopt: none is held
   std::optional<Status> next_timer_ GUARDED_BY(mu_);
   std::function<void()> listener_ GUARDED_BY(mu_);
 };

@@ -136,16 +136,9 @@ TEST_F(TunerTest, CancelKeepsWhatWasMeasured) {
     ++saves;
     return OkStatus();
   });
+  backend_.HoldTimers(1);
   std::stop_source stop;
-  // The first is measured; the second never ends by itself.
-  TuneRun run;
-  run.problems = {first, second};
-  run.stop = stop;
-  run.progress = [this](const TuneStep& step) {
-    if (step.done == 1) backend_.HoldTimers();
-  };
-  std::future<Status> ended = Ended(&run);
-  ASSERT_TRUE(tuner_->Tune(std::move(run)).ok());
+  std::future<Status> ended = Tune({first, second}, stop);
   backend_.WaitForTimers(2);
   stop.request_stop();
   EXPECT_EQ(ended.get().code(), StatusCode::kCancelled);
