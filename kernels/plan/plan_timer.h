@@ -17,12 +17,16 @@ struct PlanTiming {
   double median_seconds = 0;
   double p5_seconds = 0;  // of the samples; the median where there are too few
   double p95_seconds = 0;
-  StallSample stalls;  // of one launch
+  StallSample stalls;  // of one launch, where asked for
 };
 
 struct TimingOptions {
   int rounds = 5;                // samples of each plan, in turns with the others'
   double sample_seconds = 1e-3;  // a sample is as many launches as take about this long
+  // A plan whose first launches take more than so many times those of the fastest before it is not
+  // timed further: they are its time. 0: all are.
+  double hopeless = 0;
+  bool stalls = false;  // also read the probe, in a launch of its own
 };
 
 // Times plans of one problem, on random operands that come from device memory rather than from

@@ -6,6 +6,7 @@
 #include "kernels/plan/kernel_table.h"
 #include "server/rpc/codec.h"
 #include "server/rpc/refuse.h"
+#include "server/rpc/tuning_calls.h"
 
 namespace gemmd {
 namespace {
@@ -64,19 +65,16 @@ void FillDevice(const Backend& backend, v1::Device* out) {
   out->set_lanes(backend.usage().lanes);
 }
 
-Status NotBuilt(const std::string& call, const std::string& instead) {
-  return Unimplemented("this server has no " + call + "; " + instead);
-}
-
 }  // namespace
 
 ServerServiceImpl::ServerServiceImpl(RpcFacts facts, const Engine* engine,
                                      std::vector<const Backend*> backends,
-                                     const TotalsObserver* totals)
+                                     const TotalsObserver* totals, const RpcTuning& tuning)
     : facts_(std::move(facts)),
       engine_(engine),
       backends_(std::move(backends)),
       totals_(totals),
+      tuning_(tuning),
       traits_(backends_.front()->traits()),
       types_(SupportedTypes(traits_)) {}
 
@@ -167,26 +165,21 @@ grpc::ServerUnaryReactor* ServerServiceImpl::GetStatistics(grpc::CallbackServerC
   return FinishUnary(context, OkStatus());
 }
 
-grpc::ServerWriteReactor<v1::TuneProgress>* ServerServiceImpl::Tune(grpc::CallbackServerContext*,
-                                                                    const v1::TuneRequest*) {
-  return RefuseWrite<v1::TuneProgress>(
-      NotBuilt("Tune", "PlanOptions of GemmService.Gemm force a kernel and its stages"));
+grpc::ServerWriteReactor<v1::TuneProgress>* ServerServiceImpl::Tune(
+    grpc::CallbackServerContext*, const v1::TuneRequest* request) {
+  return TuneCall(tuning_, &open_runs_, *request);
 }
 
-grpc::ServerWriteReactor<v1::StudyPoint>* ServerServiceImpl::Study(grpc::CallbackServerContext*,
-                                                                   const v1::StudyRequest*) {
-  return RefuseWrite<v1::StudyPoint>(
-      NotBuilt("Study",
-               "call GemmService.Gemm with each PlanOptions.stages and read "
-               "Execution.phases"));
+grpc::ServerWriteReactor<v1::StudyPoint>* ServerServiceImpl::Study(
+    grpc::CallbackServerContext*, const v1::StudyRequest* request) {
+  return StudyCall(tuning_, &open_runs_, *request);
 }
 
 grpc::ServerUnaryReactor* ServerServiceImpl::Profile(grpc::CallbackServerContext* context,
                                                      const v1::ProfileRequest*,
                                                      v1::ProfileResponse*) {
-  return FinishUnary(context, NotBuilt("Profile",
-                                       "Execution.stalls of GemmService.Gemm say what a "
-                                       "kernel waited for"));
+  return FinishUnary(context, Unimplemented("this server has no Profile; Execution.stalls of "
+                                            "GemmService.Gemm say what a kernel waited for"));
 }
 
 }  // namespace gemmd

@@ -9,9 +9,9 @@
 
 #include "kernels/core/device_traits.h"
 #include "kernels/core/status.h"
+#include "kernels/cuda/measure.h"
 #include "kernels/plan/plan.h"
 #include "tests/bench/json_line.h"
-#include "tests/bench/measure.h"
 
 namespace gemmd::bench {
 
@@ -70,5 +70,14 @@ struct PlansOptions {
 // Predicted against measured time of the plans that the model thinks best, for each shape; of those
 // that differ in the stage count alone, of one.
 Status RunPlans(const PlansOptions& options, const BenchContext& context);
+
+struct SelectionOptions {
+  int count = 200;             // of random shapes
+  int64_t max_extent = 16384;  // of m, n and k, which are log-uniform from 1 on
+};
+
+// What the model and tuning pick for random shapes, in bf16 and fp16 and all layouts, beside the
+// fastest of all plans, measured in one run.
+Status RunSelection(const SelectionOptions& options, const BenchContext& context);
 
 }  // namespace gemmd::bench

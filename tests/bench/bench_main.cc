@@ -2,8 +2,9 @@
 //
 //   gemmd_bench shapes      a list of shapes beside cuBLASLt, every result checked
 //   gemmd_bench sweep       time against stage count, for each kernel, over K
-//   gemmd_bench plans       the plans that the model thinks best for each shape, predicted and
-//   measured gemmd_bench probe-cost  the stall probe on against off, interleaved
+//   gemmd_bench plans       the plans that the model thinks best, predicted and measured
+//   gemmd_bench selection   what model and tuning pick for random shapes, beside the fastest plan
+//   gemmd_bench probe-cost  the stall probe on against off, interleaved
 #include <charconv>
 #include <cstdio>
 #include <ctime>
@@ -26,11 +27,12 @@
 namespace gemmd::bench {
 namespace {
 
-enum class Command : uint8_t { kShapes, kPlans, kSweep, kProbeCost };
+enum class Command : uint8_t { kShapes, kPlans, kSweep, kProbeCost, kSelection };
 
 struct Options {
   PlansOptions plans;
   SweepOptions sweep;
+  SelectionOptions selection;
   int rounds = 0;
   uint64_t seed = 1;
   std::string commit = "unknown";
@@ -147,10 +149,30 @@ std::vector<OptionSpec> SweepSpecs(SweepOptions& o) {
   };
 }
 
+std::vector<OptionSpec> SelectionSpecs(SelectionOptions& o) {
+  return {
+      {"count", "N", "random shapes (200)",
+       [&o](std::string_view text) { return ParseInt("count", text, 1, 100000, o.count); }},
+      {"max-extent", "N", "of m, n and k (16384)",
+       [&o](std::string_view text) {
+         return ParseInt<int64_t>("max-extent", text, 1, 65536, o.max_extent);
+       }},
+  };
+}
+
+std::vector<OptionSpec> OwnSpecs(Command command, Options& o) {
+  switch (command) {
+    case Command::kShapes: return ShapesSpecs(o.plans.shapes);
+    case Command::kPlans: return PlansSpecs(o.plans);
+    case Command::kSelection: return SelectionSpecs(o.selection);
+    case Command::kSweep:
+    case Command::kProbeCost: return SweepSpecs(o.sweep);
+  }
+  return {};
+}
+
 std::vector<OptionSpec> SpecsOf(Command command, Options& o) {
-  std::vector<OptionSpec> specs = command == Command::kShapes  ? ShapesSpecs(o.plans.shapes)
-                                  : command == Command::kPlans ? PlansSpecs(o.plans)
-                                                               : SweepSpecs(o.sweep);
+  std::vector<OptionSpec> specs = OwnSpecs(command, o);
   specs.push_back({"out", "FILE", "append the lines here instead of printing them",
                    [&o](std::string_view text) {
                      o.out = text;
@@ -175,7 +197,8 @@ void PrintUsage(std::FILE* to) {
   for (const auto& [name, command] : {std::pair{"shapes", Command::kShapes},
                                       {"plans", Command::kPlans},
                                       {"sweep", Command::kSweep},
-                                      {"probe-cost", Command::kProbeCost}}) {
+                                      {"probe-cost", Command::kProbeCost},
+                                      {"selection", Command::kSelection}}) {
     std::fprintf(to, "gemmd_bench %s\n", name);
     for (const OptionSpec& spec : SpecsOf(command, options)) {
       const std::string left = std::string(spec.name) + " " + spec.argument;
@@ -233,6 +256,7 @@ Status Run(Command command, const Options& options) {
     case Command::kPlans: return RunPlans(options.plans, context);
     case Command::kSweep: return RunSweep(options.sweep, context);
     case Command::kProbeCost: return RunProbeCost(options.sweep, context);
+    case Command::kSelection: return RunSelection(options.selection, context);
   }
   return OkStatus();
 }
@@ -247,6 +271,8 @@ int Main(int argc, char** argv) {
   } else if (name == "plans") {
     command = Command::kPlans;
     options.rounds = 7;
+  } else if (name == "selection") {
+    command = Command::kSelection;
   } else if (name == "sweep" || name == "probe-cost") {
     command = name == "sweep" ? Command::kSweep : Command::kProbeCost;
     options.rounds = 7;

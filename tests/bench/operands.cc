@@ -1,10 +1,8 @@
 #include "tests/bench/operands.h"
 
 #include <algorithm>
-#include <random>
 #include <string>
 
-#include "kernels/core/numeric.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/plan/kernel_config.h"
 
@@ -13,8 +11,7 @@ namespace {
 
 constexpr int64_t kMemoryLimitBytes = int64_t{24} << 30;
 constexpr int64_t kMaxSets = 4096;
-constexpr int64_t kPatternElements = 8388593;  // a prime: no row length makes rows repeat early
-constexpr int64_t kSetShift = 1000003;         // elements between the starts of two fills
+constexpr int64_t kSetShift = 1000003;  // elements between the starts of two fills
 constexpr int64_t kPartAlignment = 256;
 constexpr int64_t kRowAlignment = 16;
 
@@ -23,34 +20,6 @@ int64_t RoundUp(int64_t value, int64_t to) { return (value + to - 1) / to * to; 
 size_t Bytes(int64_t bytes) { return static_cast<size_t>(bytes); }
 
 }  // namespace
-
-StatusOr<RandomPattern> RandomPattern::Create(DType type, uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::normal_distribution<float> normal;
-  std::vector<float> values(kPatternElements);
-  for (float& value : values) value = normal(random);
-  const int64_t bytes = kPatternElements * SizeOf(type);
-  std::vector<std::byte> narrow(Bytes(bytes));
-  NarrowFromFloat(values.data(), type, kPatternElements, narrow.data());
-  RandomPattern pattern(type);
-  ASSIGN_OR_RETURN(pattern.values_, MakeDeviceBuffer(bytes));
-  RETURN_IF_CUDA_ERROR(
-      cudaMemcpy(pattern.values_.get(), narrow.data(), Bytes(bytes), cudaMemcpyHostToDevice));
-  return pattern;
-}
-
-Status RandomPattern::Fill(std::byte* device, int64_t count, int64_t first) const {
-  const int64_t size = SizeOf(type_);
-  const auto* values = static_cast<const std::byte*>(values_.get());
-  for (int64_t done = 0; done < count;) {
-    const int64_t from = (first + done) % kPatternElements;
-    const int64_t run = std::min(count - done, kPatternElements - from);
-    RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(device + done * size, values + from * size,
-                                         Bytes(run * size), cudaMemcpyDeviceToDevice, nullptr));
-    done += run;
-  }
-  return OkStatus();
-}
 
 StatusOr<OperandSets> OperandSets::Create(const GemmProblem& problem, int64_t l2_bytes,
                                           const RandomPattern& pattern) {

@@ -12,26 +12,9 @@
 #include "kernels/cuda/device_image.h"
 #include "kernels/cuda/gemm_params.h"
 #include "kernels/cuda/handles.h"
+#include "kernels/cuda/random_pattern.h"
 
 namespace gemmd::bench {
-
-// Standard normal values of one type on the current device, to fill operands from.
-class RandomPattern {
- public:
-  // `type` is any but kF64 and kI32.
-  static StatusOr<RandomPattern> Create(DType type, uint64_t seed);
-
-  DType type() const { return type_; }
-  // Enqueues the fill of `count` elements at `device` on the default stream, with the pattern from
-  // element `first` on, over and over.
-  Status Fill(std::byte* device, int64_t count, int64_t first) const;
-
- private:
-  explicit RandomPattern(DType type) : type_(type) {}
-
-  DType type_;
-  DeviceBuffer values_;
-};
 
 enum class Form : uint8_t { kPitched, kPacked };
 

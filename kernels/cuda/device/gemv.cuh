@@ -73,20 +73,21 @@ struct Vectors {
   int64_t ld;
   int count;
 
-  // 8 values of each, the first `valid` of them: zeros from there on.
+  // 8 values of each, the first `valid` of them: zeros from there on. The chunk exists. No load
+  // stands in a branch: they would wait for one another.
   __device__ void Load(Chunk (&out)[kVectors], int chunk, int valid) const {
     const int64_t k = int64_t{chunk} * kChunkElements;
     if constexpr (kKContiguous) {
 #pragma unroll
       for (int v = 0; v < kVectors; ++v) {
-        if (valid > 0) out[v] = *reinterpret_cast<const Chunk*>(base + Row(v) * ld + k);
+        out[v] = *reinterpret_cast<const Chunk*>(base + Row(v) * ld + k);
         CutOff(out[v], valid);
       }
     } else {
 #pragma unroll
       for (int i = 0; i < kChunkElements; ++i) {
-        Run<uint16_t, kVectors> row = {};
-        if (i < valid) row = At(k + i);
+        Run<uint16_t, kVectors> row = At(k + min(i, valid - 1));
+        if (i >= valid) row = {};
 #pragma unroll
         for (int v = 0; v < kVectors; ++v) {
           uint32_t& word = out[v].words[i / 2];
@@ -139,33 +140,34 @@ struct TurnedVectors {
 template <typename T, int kVectors>
 struct GemvAlongRows {
   static constexpr int kLoads = kVectors == 2 ? 2 : 4;  // of each row that are under way at once
+  static constexpr int kRestLoads = 2;                  // of the last, incomplete batch
   static constexpr int kBatch = 32 * kLoads;  // chunks that a warp reads of each row at once
   using Sums = float[kGemvRows][kVectors];
   using Shared = float[kGemvWarps][kGemvRows][kVectors];
   static_assert(TurnedVectors<T, kVectors>::kChunks % kBatch == 0);
 
-  // Adds the products of this lane's chunks of one batch. `chunk` is its first, and `x_chunk` the
-  // same counted from where x begins.
-  template <bool kWhole>
+  // Adds the products of this lane's chunks, kCount of them, 32 apart. `chunk` is its first, and
+  // `x_chunk` the same counted from where x begins.
+  template <bool kWhole, int kCount>
   __device__ static void Multiply(Sums& sums, const T* const (&rows)[kGemvRows],
                                   const Vectors<T, kVectors, true>& x, int chunk, int x_chunk,
                                   KEnd end) {
-    Chunk w[kLoads][kGemvRows];
+    // From this lane's chunk to that of a load: of those beyond the end, the last.
+    const int last = end.chunks() - 1 - chunk;
+    const auto ahead = [last](int load) { return kWhole ? 32 * load : min(32 * load, last); };
+    Chunk w[kCount][kGemvRows];
 #pragma unroll
-    for (int load = 0; load < kLoads; ++load) {
+    for (int load = 0; load < kCount; ++load) {
 #pragma unroll
       for (int r = 0; r < kGemvRows; ++r) {
-        const int at = chunk + 32 * load;
-        if (kWhole || end.ElementsOf(at) > 0) {
-          w[load][r] = LoadStreamed(rows[r] + int64_t{at} * kChunkElements);
-        }
+        w[load][r] = LoadStreamed(rows[r] + int64_t{chunk + ahead(load)} * kChunkElements);
       }
     }
 #pragma unroll
-    for (int load = 0; load < kLoads; ++load) {
+    for (int load = 0; load < kCount; ++load) {
       const int valid = kWhole ? kChunkElements : end.ElementsOf(chunk + 32 * load);
       Chunk values[kVectors];
-      x.Load(values, x_chunk + 32 * load, valid);
+      x.Load(values, x_chunk + ahead(load), valid);
 #pragma unroll
       for (int r = 0; r < kGemvRows; ++r) {
         CutOff(w[load][r], valid);
@@ -188,14 +190,16 @@ struct GemvAlongRows {
                                        const Vectors<T, kVectors, true>& x, int first, int last,
                                        int part, int parts, KEnd end) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
+    int batch = first + part * kBatch;
 #pragma unroll 1
-    for (int batch = first + part * kBatch; batch < last; batch += parts * kBatch) {
-      const int chunk = batch + lane;
-      if (batch + kBatch <= end.whole) {
-        Multiply<true>(sums, rows, x, chunk, chunk - first, end);
-      } else {
-        Multiply<false>(sums, rows, x, chunk, chunk - first, end);
-      }
+    for (; batch + kBatch <= min(last, end.whole); batch += parts * kBatch) {
+      Multiply<true, kLoads>(sums, rows, x, batch + lane, batch + lane - first, end);
+    }
+    // The one that the end cuts off, of which there may be little.
+    const int rest_end = min(batch + kBatch, last);
+#pragma unroll 1
+    for (int rest = batch; rest < rest_end; rest += 32 * kRestLoads) {
+      Multiply<false, kRestLoads>(sums, rows, x, rest + lane, rest + lane - first, end);
     }
   }
 
@@ -266,8 +270,8 @@ struct GemvAcrossRows {
     Chunk w[kChunkElements];
 #pragma unroll
     for (int k = 0; k < kChunkElements; ++k) {
-      w[k] = {};
-      if (k < valid) w[k] = LoadStreamed(first + k * ld);
+      w[k] = LoadStreamed(first + min(k, valid - 1) * ld);
+      if (k >= valid) w[k] = {};
     }
     Chunk values[kVectors];
     vectors.Load(values, chunk, valid);

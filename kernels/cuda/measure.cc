@@ -1,12 +1,13 @@
-#include "tests/bench/measure.h"
+#include "kernels/cuda/measure.h"
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/handles.h"
 
-namespace gemmd::bench {
+namespace gemmd {
 namespace {
 
 using Graph = CudaOwner<cudaGraphExec_t, &cudaGraphExecDestroy>;
@@ -45,27 +46,40 @@ double Quantile(const std::vector<double>& sorted, double q) {
 }
 
 struct Variant {
-  Graph graph;
+  Graph graph;  // null: hopeless
   int launches = 0;
   std::vector<double> microseconds;  // of one launch, a sample a round
 };
 
+Status StopStatus(const std::stop_token& stop) {
+  return stop.stop_requested() ? Cancelled("the measurement was stopped") : OkStatus();
+}
+
 }  // namespace
 
 StatusOr<std::vector<Timing>> MeasureInterleaved(const std::vector<Enqueue>& enqueues,
-                                                 const MeasureOptions& options) {
+                                                 const MeasureOptions& options,
+                                                 const std::stop_token& stop) {
   ASSIGN_OR_RETURN(const Stream stream, MakeStream());
   ASSIGN_OR_RETURN(const Event begin, MakeEvent());
   ASSIGN_OR_RETURN(const Event end, MakeEvent());
   std::vector<Variant> variants(enqueues.size());
+  double fastest = std::numeric_limits<double>::infinity();
   for (size_t v = 0; v < variants.size(); ++v) {
+    RETURN_IF_ERROR(StopStatus(stop));
     const auto probe = [&] {
       for (int i = 0; i < kProbeLaunches; ++i) RETURN_IF_ERROR(enqueues[v](i, stream.get()));
       return OkStatus();
     };
     ASSIGN_OR_RETURN(double probed, SecondsOf(probe, begin, end, stream.get()));  // warm-up
     ASSIGN_OR_RETURN(probed, SecondsOf(probe, begin, end, stream.get()));
-    const double wanted = options.sample_seconds / (probed / kProbeLaunches);
+    const double seconds = probed / kProbeLaunches;
+    fastest = std::min(fastest, seconds);
+    if (options.hopeless > 0 && seconds > options.hopeless * fastest) {
+      variants[v].microseconds.push_back(seconds * 1e6);
+      continue;
+    }
+    const double wanted = options.sample_seconds / seconds;
     const int most = std::max(options.min_launches, kMaxLaunches);
     variants[v].launches = static_cast<int>(
         std::clamp(wanted, static_cast<double>(options.min_launches), static_cast<double>(most)));
@@ -74,6 +88,8 @@ StatusOr<std::vector<Timing>> MeasureInterleaved(const std::vector<Enqueue>& enq
   for (int round = 0; round <= options.rounds; ++round) {  // the first is warm-up
     for (size_t i = 0; i < variants.size(); ++i) {
       Variant& variant = variants[(i + static_cast<size_t>(round)) % variants.size()];
+      if (variant.graph.get() == nullptr) continue;
+      RETURN_IF_ERROR(StopStatus(stop));
       const auto replay = [&] {
         return CudaStatus(cudaGraphLaunch(variant.graph.get(), stream.get()), "cudaGraphLaunch");
       };
@@ -90,4 +106,4 @@ StatusOr<std::vector<Timing>> MeasureInterleaved(const std::vector<Enqueue>& enq
   return timings;
 }
 
-}  // namespace gemmd::bench
+}  // namespace gemmd

@@ -7,13 +7,14 @@
 #pragma once
 
 #include <functional>
+#include <stop_token>
 #include <vector>
 
 #include <cuda_runtime_api.h>
 
 #include "kernels/core/status.h"
 
-namespace gemmd::bench {
+namespace gemmd {
 
 struct Timing {
   double median_us = 0;  // of one launch
@@ -25,13 +26,17 @@ struct MeasureOptions {
   int rounds = 7;                // samples of each variant
   double sample_seconds = 3e-3;  // a graph is as many launches as take about this long,
   int min_launches = 4;          // but no fewer than these
+  // A variant whose first launches take more than so many times those of the fastest before it is
+  // not timed further: they are its time. 0: all are.
+  double hopeless = 0;
 };
 
 // Enqueues launch number `index`; the variant picks its operand set by it.
 using Enqueue = std::function<Status(int index, cudaStream_t stream)>;
 
-// One Timing for each variant, in order.
+// One Timing for each variant, in order. CANCELLED soon after a request on `stop`.
 StatusOr<std::vector<Timing>> MeasureInterleaved(const std::vector<Enqueue>& variants,
-                                                 const MeasureOptions& options = {});
+                                                 const MeasureOptions& options = {},
+                                                 const std::stop_token& stop = {});
 
-}  // namespace gemmd::bench
+}  // namespace gemmd

@@ -1,0 +1,140 @@
+#include "kernels/cuda/cuda_plan_timer.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/device_image.h"
+#include "kernels/cuda/image_params.h"
+#include "kernels/cuda/launcher.h"
+#include "kernels/cuda/measure.h"
+#include "kernels/cuda/random_pattern.h"
+#include "kernels/plan/kernel_config.h"
+
+namespace gemmd {
+namespace {
+
+constexpr int64_t kMemoryLimitBytes = int64_t{8} << 30;  // where one set is not more
+constexpr int64_t kMaxSets = 512;
+constexpr int64_t kPatternElements = 1048573;  // a prime: no row length makes rows repeat early
+constexpr int64_t kSetShift = 1000003;         // elements between the starts of two fills
+constexpr uint64_t kSeed = 1;                  // of values whose times are asked for, not their sum
+constexpr size_t kCounterBytes = kStallCounters * sizeof(unsigned long long);
+
+class CudaPlanTimer : public PlanTimer {
+ public:
+  CudaPlanTimer(const GemmProblem& problem, int ordinal) : problem_(problem), ordinal_(ordinal) {}
+
+  // Sets of operands until launches no longer meet their own data in the L2 cache.
+  Status Allocate(int64_t l2_bytes) {
+    RETURN_IF_CUDA_ERROR(cudaSetDevice(ordinal_));
+    ASSIGN_OR_RETURN(image_, ImageOf(problem_));
+    const int64_t wanted = std::clamp<int64_t>(3 * l2_bytes / image_.bytes + 1, 2, kMaxSets);
+    sets_ = static_cast<int>(std::clamp<int64_t>(kMemoryLimitBytes / image_.bytes, 1, wanted));
+    const int64_t bytes = image_.bytes * sets_ + kWorkspaceBytes;
+    StatusOr<DeviceBuffer> memory = MakeDeviceBuffer(bytes);
+    if (!memory.ok()) {
+      return ResourceExhausted(ToString(problem_) + " needs " + std::to_string(bytes) +
+                               " bytes of device memory to be timed: " + memory.status().message());
+    }
+    memory_ = *std::move(memory);
+    return OkStatus();
+  }
+
+  Status Fill() {
+    std::vector<RandomPattern> patterns;
+    for (const DType type : {problem_.type_a, problem_.type_d}) {
+      ASSIGN_OR_RETURN(RandomPattern pattern, RandomPattern::Create(type, kSeed, kPatternElements));
+      patterns.push_back(std::move(pattern));
+    }
+    // A and B, then C and the bias where there are any. Rows' padding has values like the rest.
+    const int64_t ab_end = problem_.reads_c() ? image_.c.offset : image_.bias_offset;
+    for (int set = 0; set < sets_; ++set) {
+      const int64_t first = set * kSetShift;
+      RETURN_IF_ERROR(FillRange(patterns[0], set, 0, ab_end, first));
+      RETURN_IF_ERROR(FillRange(patterns[1], set, ab_end, image_.counters_offset, first));
+      RETURN_IF_CUDA_ERROR(
+          cudaMemsetAsync(Base(set) + image_.counters_offset, 0, kCounterBytes, nullptr));
+    }
+    return CudaStatus(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
+  }
+
+  StatusOr<std::vector<PlanTiming>> Time(std::span<const Plan> plans, const TimingOptions& options,
+                                         std::stop_token stop) override {
+    RETURN_IF_CUDA_ERROR(cudaSetDevice(ordinal_));
+    std::vector<Enqueue> variants;
+    for (const Plan& plan : plans) {
+      variants.push_back([this, &plan](int index, cudaStream_t stream) {
+        GemmParams params = Params(index);
+        params.counters = nullptr;
+        return Launch(problem_, plan, params, stream);
+      });
+    }
+    const MeasureOptions measure = {.rounds = options.rounds,
+                                    .sample_seconds = options.sample_seconds,
+                                    .min_launches = std::max(4, sets_),
+                                    .hopeless = options.hopeless};
+    ASSIGN_OR_RETURN(const std::vector<Timing> timings,
+                     MeasureInterleaved(variants, measure, stop));
+    std::vector<PlanTiming> out;
+    for (size_t i = 0; i < plans.size(); ++i) {
+      out.push_back({.median_seconds = timings[i].median_us * 1e-6,
+                     .p5_seconds = timings[i].p5_us * 1e-6,
+                     .p95_seconds = timings[i].p95_us * 1e-6,
+                     .stalls = {}});
+      if (options.stalls) {
+        ASSIGN_OR_RETURN(out.back().stalls, StallsOf(plans[i]));
+      }
+    }
+    return out;
+  }
+
+ private:
+  std::byte* Base(int set) const {
+    return static_cast<std::byte*>(memory_.get()) + set * image_.bytes;
+  }
+
+  Status FillRange(const RandomPattern& pattern, int set, int64_t from, int64_t to, int64_t first) {
+    return pattern.Fill(Base(set) + from, (to - from) / SizeOf(pattern.type()), first);
+  }
+
+  GemmParams Params(int index) const {
+    GemmParams params = ParamsFor(image_, Base(index % sets_));
+    params.workspace = Base(sets_);  // behind the sets
+    return params;
+  }
+
+  StatusOr<StallSample> StallsOf(const Plan& plan) const {
+    const GemmParams params = Params(0);
+    if (plan.stages == 0) return StallSample{};
+    std::byte counters[kCounterBytes];
+    RETURN_IF_CUDA_ERROR(cudaMemsetAsync(params.counters, 0, kCounterBytes, nullptr));
+    RETURN_IF_ERROR(Launch(problem_, plan, params, nullptr));
+    RETURN_IF_CUDA_ERROR(
+        cudaMemcpyAsync(counters, params.counters, kCounterBytes, cudaMemcpyDeviceToHost, nullptr));
+    RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(nullptr));
+    return ReadCounters(counters);
+  }
+
+  const GemmProblem problem_;
+  const int ordinal_;
+  DeviceImage image_;
+  int sets_ = 0;
+  DeviceBuffer memory_;
+};
+
+}  // namespace
+
+StatusOr<std::unique_ptr<PlanTimer>> MakeCudaPlanTimer(const GemmProblem& problem,
+                                                       const DeviceTraits& traits) {
+  auto timer = std::make_unique<CudaPlanTimer>(problem, traits.ordinal);
+  RETURN_IF_ERROR(timer->Allocate(traits.l2_bytes));
+  RETURN_IF_ERROR(timer->Fill());
+  return std::unique_ptr<PlanTimer>(std::move(timer));
+}
+
+}  // namespace gemmd

@@ -1,0 +1,158 @@
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <random>
+#include <stop_token>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/cuda/cuda_plan_timer.h"
+#include "kernels/plan/planner.h"
+#include "kernels/plan/tune.h"
+#include "tests/bench/bench.h"
+#include "tests/bench/shape_list.h"
+
+namespace gemmd::bench {
+namespace {
+
+// The search has to find the fastest few of hundreds; those are then timed longer, beside the
+// picks.
+constexpr TimingOptions kSearch = {
+    .rounds = 2, .sample_seconds = 1e-4, .hopeless = 1.3, .stalls = false};
+constexpr TimingOptions kFinal = {
+    .rounds = 11, .sample_seconds = 1e-3, .hopeless = 0, .stalls = false};
+constexpr size_t kFinalists = 8;
+// The model's estimate is trusted as far as this, so that slow plans of long products are not run.
+constexpr double kSearchWithin = 4;
+
+bool SamePlan(const Plan& x, const Plan& y) {
+  return x.row == y.row && x.stages == y.stages && x.split_k == y.split_k && x.pair == y.pair;
+}
+
+// Extents log-uniform from 1 to options.max_extent.
+std::vector<Shape> RandomShapes(const SelectionOptions& options, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::uniform_real_distribution<double> exponent(0, std::log(options.max_extent + 1.0));
+  const auto extent = [&] {
+    return std::min<int64_t>(static_cast<int64_t>(std::exp(exponent(random))), options.max_extent);
+  };
+  std::vector<Shape> shapes;
+  for (int i = 0; i < options.count; ++i) {
+    Shape shape;
+    shape.name = "random-" + std::to_string(i);
+    shape.m = extent(), shape.n = extent(), shape.k = extent();
+    const uint64_t bits = random();
+    shape.dtype = bits & 4 ? "bf16" : "fp16";
+    shape.layout = {bits & 1 ? 'T' : 'N', bits & 2 ? 'T' : 'N'};
+    shapes.push_back(std::move(shape));
+  }
+  return shapes;
+}
+
+class SelectionBench {
+ public:
+  explicit SelectionBench(const BenchContext& context)
+      : context_(context), planner_(context.traits) {}
+
+  Status Run(const Shape& shape) {
+    const GemmProblem problem = *ProblemOf(shape);
+    RETURN_IF_ERROR(ValidateProblem(problem));
+    ASSIGN_OR_RETURN(const std::unique_ptr<PlanTimer> timer,
+                     MakeCudaPlanTimer(problem, context_.traits));
+    ASSIGN_OR_RETURN(const Plan by_model, planner_.PlanFor(problem));
+    ASSIGN_OR_RETURN(const TuningEntry entry, TuneProblem(planner_, problem, *timer, {}, {}));
+    const Plan tuned = entry.plans.front().plan;
+
+    ASSIGN_OR_RETURN(std::vector<Plan> plans, Fastest(problem, *timer));
+    plans.push_back(by_model);
+    plans.push_back(tuned);
+    // The picked plan at every stage count, to see whether depth was paid for.
+    const size_t first_depth = plans.size();
+    for (const Plan& plan :
+         planner_.Candidates(problem, {.row = by_model.row, .stages = {}, .split_k = {}})) {
+      if (plan.split_k == by_model.split_k && plan.pair == by_model.pair) plans.push_back(plan);
+    }
+    ASSIGN_OR_RETURN(const std::vector<PlanTiming> timings, timer->Time(plans, kFinal, {}));
+
+    const auto seconds = [&](size_t i) { return timings[i].median_seconds; };
+    size_t best = 0, best_depth = first_depth;
+    for (size_t i = 0; i < plans.size(); ++i) {
+      if (seconds(i) < seconds(best)) best = i;
+      if (i >= first_depth && seconds(i) < seconds(best_depth)) best_depth = i;
+    }
+    const size_t model_at = first_depth - 2, tuned_at = first_depth - 1;
+    // A plan is timed as often as it came up; its own best time counts, so that a pick is not
+    // beaten by itself.
+    const auto best_of_same = [&](size_t at) {
+      double least = seconds(at);
+      for (size_t i = 0; i < plans.size(); ++i) {
+        if (SamePlan(plans[i], plans[at])) least = std::min(least, seconds(i));
+      }
+      return least;
+    };
+    for (const auto& [source, at] : {std::pair{"model", model_at}, {"measured", tuned_at}}) {
+      JsonLine line;
+      line.String("bench", "selection")
+          .String("dtype", shape.dtype)
+          .String("layout", shape.layout)
+          .Integer("m", shape.m)
+          .Integer("n", shape.n)
+          .Integer("k", shape.k)
+          .String("source", source)
+          .String("kernel", plans[at].kernel())
+          .Integer("stages", plans[at].stages)
+          .Integer("split_k", plans[at].split_k)
+          .Flag("pair", plans[at].pair)
+          .Fixed("picked_us", best_of_same(at) * 1e6, 3)
+          .Fixed("predicted_us", plans[at].predicted_seconds * 1e6, 3)
+          .String("best_kernel", plans[best].kernel())
+          .Integer("best_stages", plans[best].stages)
+          .Integer("best_split_k", plans[best].split_k)
+          .Flag("best_pair", plans[best].pair)
+          .Fixed("best_us", seconds(best) * 1e6, 3);
+      if (at == model_at && best_depth < plans.size()) {
+        line.Integer("fastest_depth", plans[best_depth].stages)
+            .Fixed("fastest_depth_us", seconds(best_depth) * 1e6, 3);
+      }
+      line.Integer("seed", static_cast<int64_t>(context_.seed));
+      RETURN_IF_ERROR(context_.out.Write(AddMachine(line, context_)));
+    }
+    return OkStatus();
+  }
+
+ private:
+  // The fastest plans of all rows, stage counts, splits and pairs.
+  StatusOr<std::vector<Plan>> Fastest(const GemmProblem& problem, PlanTimer& timer) const {
+    std::vector<Plan> plans = planner_.Candidates(problem);
+    std::erase_if(plans, [least = plans.front().predicted_seconds](const Plan& plan) {
+      return plan.predicted_seconds > kSearchWithin * least;
+    });
+    ASSIGN_OR_RETURN(const std::vector<PlanTiming> timings, timer.Time(plans, kSearch, {}));
+    std::vector<size_t> order;
+    for (size_t i = 0; i < plans.size(); ++i) order.push_back(i);
+    std::sort(order.begin(), order.end(), [&](size_t x, size_t y) {
+      return timings[x].median_seconds < timings[y].median_seconds;
+    });
+    std::vector<Plan> fastest;
+    for (size_t i = 0; i < std::min(order.size(), kFinalists); ++i) {
+      fastest.push_back(plans[order[i]]);
+    }
+    return fastest;
+  }
+
+  const BenchContext& context_;
+  const Planner planner_;
+};
+
+}  // namespace
+
+Status RunSelection(const SelectionOptions& options, const BenchContext& context) {
+  SelectionBench bench(context);
+  for (const Shape& shape : RandomShapes(options, context.seed)) {
+    RETURN_IF_ERROR(bench.Run(shape));
+  }
+  return OkStatus();
+}
+
+}  // namespace gemmd::bench
