@@ -130,6 +130,10 @@ v1::Plan ToProto(const Plan& plan) {
   out.set_resident_blocks(plan.resident_blocks);
   out.set_smem_bytes(plan.smem_bytes);
   if (plan.predicted_seconds > 0) *out.mutable_predicted() = SecondsToProto(plan.predicted_seconds);
+  if (plan.measured_seconds > 0) *out.mutable_measured() = SecondsToProto(plan.measured_seconds);
+  out.set_pair(plan.pair);
+  out.set_registers(plan.registers_per_thread);
+  out.set_waves(plan.waves);
   return out;
 }
 

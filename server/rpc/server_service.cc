@@ -75,8 +75,8 @@ ServerServiceImpl::ServerServiceImpl(RpcFacts facts, const Engine* engine,
       backends_(std::move(backends)),
       totals_(totals),
       tuning_(tuning),
-      planner_(backends_.front()->traits()),
-      types_(SupportedTypes(planner_.traits())) {}
+      traits_(backends_.front()->traits()),
+      types_(SupportedTypes(traits_)) {}
 
 grpc::ServerUnaryReactor* ServerServiceImpl::GetServerInfo(grpc::CallbackServerContext* context,
                                                            const v1::GetServerInfoRequest*,
@@ -117,9 +117,8 @@ grpc::ServerUnaryReactor* ServerServiceImpl::ListKernels(grpc::CallbackServerCon
     kernel->set_threads(Threads(config));
     kernel->set_max_stages(config.max_stages);
     kernel->set_stage_bytes(StageBytes(config));
-    const bool usable = std::ranges::any_of(types_, [&](const GemmProblem& problem) {
-      return TakesTypes(config, problem, planner_.traits());
-    });
+    const bool usable = std::ranges::any_of(
+        types_, [&](const GemmProblem& problem) { return TakesTypes(config, problem, traits_); });
     kernel->set_usable(usable);
   }
   return FinishUnary(context, OkStatus());
@@ -133,7 +132,7 @@ grpc::ServerUnaryReactor* ServerServiceImpl::ExplainPlan(grpc::CallbackServerCon
   const StatusOr<Plan> plan = engine_->Explain(decoded->problem, decoded->constraints);
   if (!plan.ok()) return FinishUnary(context, plan.status());
   *response->mutable_plan() = ToProto(*plan);
-  for (const Plan& candidate : planner_.Candidates(decoded->problem)) {
+  for (const Plan& candidate : engine_->planner(0).Candidates(decoded->problem)) {
     if (response->candidates_size() == decoded->max_candidates) break;
     *response->add_candidates() = ToProto(candidate);
   }

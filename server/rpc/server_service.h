@@ -63,7 +63,7 @@ class ServerServiceImpl final : public v1::ServerService::CallbackService {  // 
   const std::vector<const Backend*> backends_;
   const TotalsObserver* const totals_;
   const RpcTuning tuning_;
-  const Planner planner_;                 // of the first device; the others are of its kind
+  const DeviceTraits traits_;             // of the first device; the others are of its kind
   const std::vector<GemmProblem> types_;  // a small problem of each combination that runs here
   OpenCalls open_runs_;
 };

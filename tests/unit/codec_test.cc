@@ -405,9 +405,12 @@ TEST(CodecTest, ExecutionCarriesPlanAndPhases) {
   GemmResult result;
   result.plan = {.row = 0,
                  .stages = 4,
+                 .pair = true,
                  .limit = StageLimit::kResidency,
                  .source = PlanSource::kForced,
                  .smem_bytes = 99,
+                 .registers_per_thread = 168,
+                 .waves = 1.25,
                  .predicted_seconds = 1.5e-6};
   result.backend = "cuda";
   result.device = 1;
@@ -424,12 +427,18 @@ TEST(CodecTest, ExecutionCarriesPlanAndPhases) {
   EXPECT_EQ(out.plan().limit(), v1::STAGE_LIMIT_RESIDENCY);
   EXPECT_EQ(out.plan().source(), v1::PLAN_SOURCE_FORCED);
   EXPECT_EQ(out.plan().predicted().nanos(), 1500);
+  EXPECT_FALSE(out.plan().has_measured());
+  EXPECT_TRUE(out.plan().pair());
+  EXPECT_EQ(out.plan().registers(), 168);
+  EXPECT_EQ(out.plan().waves(), 1.25);
   EXPECT_EQ(out.phases().kernel().seconds(), 1);
   EXPECT_EQ(out.phases().kernel().nanos(), 500'000'000);
   EXPECT_FALSE(out.has_stalls());
   EXPECT_EQ(out.flops(), 48);
+  result.plan.measured_seconds = 2.5e-6;
   result.stalls = {.measured = true, .wait_full = 5, .k_tiles = 6};
   out = EncodeExecution("id", problem, result);
+  EXPECT_EQ(out.plan().measured().nanos(), 2500);
   EXPECT_EQ(out.stalls().wait_full(), 5U);
   EXPECT_EQ(out.stalls().k_tiles(), 6U);
 }
