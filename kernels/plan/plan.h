@@ -51,7 +51,19 @@ struct PlanConstraints {
   std::optional<int> split_k;  // >= 1
 
   bool any() const { return row || stages || split_k; }
+  // Whether `plan` is one that was asked for.
+  bool Met(const Plan& plan) const {
+    return row.value_or(plan.row) == plan.row && stages.value_or(plan.stages) == plan.stages &&
+           split_k.value_or(plan.split_k) == plan.split_k;
+  }
+
+  friend bool operator==(const PlanConstraints&, const PlanConstraints&) = default;
 };
+
+// Whether both launch the same: row, stages, split_k and pair.
+inline bool SameLaunch(const Plan& x, const Plan& y) {
+  return x.row == y.row && x.stages == y.stages && x.split_k == y.split_k && x.pair == y.pair;
+}
 
 // "cp_async_128x128x64 stages 4 (residency)", and its parts, pairs where it has any.
 std::string ToString(const Plan& plan);

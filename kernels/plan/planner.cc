@@ -63,7 +63,7 @@ double WavesOf(const KernelConfig& c, const GemmProblem& p, const Plan& plan,
 }
 
 // Fills in what follows from row, stages, split_k and pair.
-Plan Complete(Plan plan, const GemmProblem& p, const DeviceTraits& traits) {
+Plan FillIn(Plan plan, const GemmProblem& p, const DeviceTraits& traits) {
   const KernelConfig& c = kKernelTable[plan.row].config;
   const int stages = plan.stages;
   plan.resident_blocks = c.family == Family::kGemv ? GemvShapeOf(p, traits.sm_count).blocks_per_sm()
@@ -106,7 +106,7 @@ void ForEachPlan(const GemmProblem& p, const PlanConstraints& constraints, Stage
     if (c.max_stages == 0) {
       if (c.family == Family::kGemv && !constraints.stages &&
           constraints.split_k.value_or(1) == 1) {
-        visit(Complete(PlanWithoutRing(row), p, traits));
+        visit(FillIn(PlanWithoutRing(row), p, traits));
       }
       continue;
     }
@@ -126,11 +126,27 @@ void ForEachPlan(const GemmProblem& p, const PlanConstraints& constraints, Stage
         while (last >= first && ResidentBlocks(c, last, traits) == 0) --last;
         for (plan.stages = first; plan.stages <= last; ++plan.stages) {
           if (!IsWorthALook(c, plan.stages, last, which)) continue;
-          visit(Complete(plan, p, traits));
+          visit(FillIn(plan, p, traits));
         }
       }
     }
   }
+}
+
+// Whether row, stages, split_k and pair of `plan` can run. Precondition: the device has a kernel
+// for the problem, which is not empty.
+bool CanRun(const Plan& plan, const GemmProblem& p, const DeviceTraits& traits) {
+  if (plan.row < 0 || plan.row >= kKernelRows) return false;
+  const KernelConfig& c = kKernelTable[plan.row].config;
+  if (!TakesTypes(c, p, traits)) return false;
+  if (traits.kind != DeviceKind::kCpu && p.reads_ab() == (c.family == Family::kEpilogueOnly)) {
+    return false;
+  }
+  if (c.max_stages == 0) return plan.stages == 0 && plan.split_k == 1 && !plan.pair;
+  return plan.stages >= 1 && plan.stages <= c.max_stages &&
+         ResidentBlocks(c, plan.stages, traits) > 0 &&
+         (plan.split_k == 1 || CanSplit(c, p, plan.split_k)) &&
+         (!plan.pair || CanPair(c, p, traits));
 }
 
 std::string RowName(int row) { return std::string(kKernelTable[row].name); }
@@ -288,6 +304,33 @@ StatusOr<Plan> Planner::PlanFor(const GemmProblem& p, const PlanConstraints& con
   if (constraints.any()) best->source = PlanSource::kForced;
   if (constraints.stages) best->limit = StageLimit::kForced;
   return *best;
+}
+
+StatusOr<Plan> Planner::Complete(const GemmProblem& p, const Plan& choice) const {
+  RETURN_IF_ERROR(CheckSupported(p, traits_));
+  if (p.empty() || !CanRun(choice, p, traits_)) {
+    const std::string name =
+        choice.row < kKernelRows ? ToString(choice) : "row " + std::to_string(choice.row);
+    return InvalidArgument("plan",
+                           "plan=" + name + " cannot run " + ToString(p) + " on " + traits_.name);
+  }
+  Plan plan;
+  plan.row = choice.row, plan.stages = choice.stages;
+  plan.split_k = choice.split_k, plan.pair = choice.pair;
+  const Family family = kKernelTable[plan.row].config.family;
+  if (family == Family::kBlas || family == Family::kEpilogueOnly) return plan;
+  return FillIn(plan, p, traits_);
+}
+
+std::optional<Plan> Planner::FastestBut(const GemmProblem& p, std::span<const Plan> but) const {
+  std::optional<Plan> best;
+  if (!p.reads_ab() || traits_.kind == DeviceKind::kCpu) return best;
+  ForEachPlan(p, {}, StageCounts::kFastest, traits_, [&](const Plan& plan) {
+    if (best && plan.predicted_seconds >= best->predicted_seconds) return;
+    const auto same = [&plan](const Plan& other) { return SameLaunch(plan, other); };
+    if (std::none_of(but.begin(), but.end(), same)) best = plan;
+  });
+  return best;
 }
 
 }  // namespace gemmd

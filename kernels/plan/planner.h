@@ -2,6 +2,8 @@
 // is needed.
 #pragma once
 
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "kernels/core/device_traits.h"
@@ -26,6 +28,14 @@ class Planner {  // Thread-safe: immutable after construction.
   // empty product.
   std::vector<Plan> Candidates(const GemmProblem& problem,
                                const PlanConstraints& constraints = {}) const;
+
+  // The plan with the row, stages, split_k and pair of `choice` and the rest filled in.
+  // INVALID_ARGUMENT (field plan) when it cannot run; UNIMPLEMENTED as above.
+  StatusOr<Plan> Complete(const GemmProblem& problem, const Plan& choice) const;
+
+  // The fastest plan by the model that is not the same as one of `but`. nullopt when there is none,
+  // and where there is no choice to make: a CPU, or a problem that reads no A and B.
+  std::optional<Plan> FastestBut(const GemmProblem& problem, std::span<const Plan> but) const;
 
  private:
   DeviceTraits traits_;
