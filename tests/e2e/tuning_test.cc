@@ -84,6 +84,17 @@ class TuningTest : public ServerFixture {
 
   void StartOnManualH200() { StartOnManual({.memory_bytes = 1 << 30, .traits = H200Traits()}); }
 
+  // From now on calls go over a connection that carries at most 64 KiB of a stream before its
+  // receiver reads, however slow or fast this machine is.
+  void NarrowConnection() {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+    arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 64 << 10);
+    info_ = v1::ServerService::NewStub(grpc::CreateCustomChannel(
+        server_->grpc_address(), grpc::InsecureChannelCredentials(), arguments));
+  }
+
   auto Starting(const v1::TuneRequest& request) {
     return [this, request](grpc::ClientContext* context) { return info_->Tune(context, request); };
   }
@@ -277,11 +288,12 @@ TEST_F(TuningTest, StudyHasAPointForEveryStageCount) {
   EXPECT_EQ(stages, 4);
 }
 
-// What a connection carries before its receiver reads is some tens of KiB; these are more.
+// Messages of some 80 bytes.
 constexpr int kMoreThanAConnectionCarries = 5000;
 
 TEST_F(TuningTest, SlowReaderMissesStepsOfATuneButNotItsEnd) {
   StartOnManualH200();
+  NarrowConnection();
   const std::vector<v1::Problem> problems(kMoreThanAConnectionCarries, MakeProblem(64, 64, 64));
   TuneStream unread(Starting(Of<v1::TuneRequest>(problems)));
   manual_->WaitForTimers(kMoreThanAConnectionCarries);
@@ -295,6 +307,7 @@ TEST_F(TuningTest, SlowReaderMissesStepsOfATuneButNotItsEnd) {
 
 TEST_F(TuningTest, SlowReaderOfAStudyHoldsItUpAndLosesNothing) {
   StartOnManualH200();
+  NarrowConnection();
   const std::vector<v1::Problem> problems(kMoreThanAConnectionCarries,
                                           MakeProblem(1, 64, 64, v1::DATA_TYPE_BF16));
   StudyStream unread(Starting(Of<v1::StudyRequest>(problems)));
@@ -307,6 +320,7 @@ TEST_F(TuningTest, SlowReaderOfAStudyHoldsItUpAndLosesNothing) {
 
 TEST_F(TuningTest, ReaderOfAStudyWhoNeverReadsCanBeCutOff) {
   StartOnManualH200();
+  NarrowConnection();
   const std::vector<v1::Problem> problems(kMoreThanAConnectionCarries, MakeProblem(64, 64, 64));
   {
     StudyStream unread(Starting(Of<v1::StudyRequest>(problems)));
