@@ -161,7 +161,7 @@ grpc::ServerWriteReactor<v1::StudyPoint>* StudyCall(const RpcTuning& tuning, Ope
   auto stream = std::make_unique<MessageStream<v1::StudyPoint>>(open);
   run.stop = stream->stop();
   run.point = [to = stream.get()](const StudyStep& step) { to->Put(ToProto(step)); };
-  run.done = [to = stream.get()](Status status) { to->End(InTermsOfStudy(status)); };
+  run.done = [to = stream.get()](const Status& status) { to->End(InTermsOfStudy(status)); };
   if (Status status = tuning.tuner->Study(std::move(run)); !status.ok()) {
     stream->End(InTermsOfStudy(status));
   }

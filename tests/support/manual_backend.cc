@@ -29,7 +29,7 @@ class ManualBackend::ManualTimer : public PlanTimer {
   StatusOr<std::vector<PlanTiming>> Time(std::span<const Plan> plans, const TimingOptions&,
                                          std::stop_token stop) override {
     if (!std::exchange(began_, true)) backend_->TimerBegan(problem_);
-    return backend_->Time(plans, std::move(stop));
+    return backend_->Time(plans, stop);
   }
 
  private:
@@ -99,7 +99,7 @@ void ManualBackend::TimerBegan(const GemmProblem& problem) {
 }
 
 StatusOr<std::vector<PlanTiming>> ManualBackend::Time(std::span<const Plan> plans,
-                                                      std::stop_token stop) {
+                                                      const std::stop_token& stop) {
   const std::stop_callback wake(stop, [this] {
     MutexLock lock(mu_);
     changed_.NotifyAll();

@@ -85,7 +85,7 @@ class ManualBackend : public Backend {
 
   Status SubmitOn(int lane, const GemmProblem& problem, Job job) EXCLUDES(mu_);
   void TimerBegan(const GemmProblem& problem) EXCLUDES(mu_);
-  StatusOr<std::vector<PlanTiming>> Time(std::span<const Plan> plans, std::stop_token stop)
+  StatusOr<std::vector<PlanTiming>> Time(std::span<const Plan> plans, const std::stop_token& stop)
       EXCLUDES(mu_);
   void Release(int lane, int64_t bytes) EXCLUDES(mu_);
 

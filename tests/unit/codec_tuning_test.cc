@@ -63,7 +63,8 @@ TEST(TuneCodecTest, RefusalsNameTheEntryAndItsField) {
   v1::Problem bad = MakeProblem(1, 2, 3);
   bad.set_activation(static_cast<v1::Activation>(77));
   EXPECT_EQ(field(bad), "problems[1].activation");
-  bad = MakeProblem(kMaxExtent, kMaxExtent, kMaxExtent);
+  bad = MakeProblem(1, 1, kMaxExtent);  // D is small, and so is one A
+  bad.set_type_a(v1::DATA_TYPE_F32);
   bad.set_batch(kMaxExtent);
   EXPECT_EQ(field(bad), "problems[1].batch");
   bad = MakeProblem(1, 2, 3);
