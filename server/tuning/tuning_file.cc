@@ -112,12 +112,12 @@ std::optional<TuningEntry> FromProto(const v1::TunedProblem& in) {
   if (!ValidateProblem(p).ok()) return std::nullopt;
   TuningEntry entry{.problem = p, .plans = {}};
   for (const v1::TunedPlan& plan : in.plans()) {
-    MeasuredPlan measured{.plan = {.row = RowByName(plan.kernel()),
-                                   .stages = plan.stages(),
-                                   .split_k = plan.split_k(),
-                                   .pair = plan.pair()},
-                          .seconds = plan.seconds()};
-    entry.plans.push_back(std::move(measured));
+    const MeasuredPlan measured{.plan = {.row = RowByName(plan.kernel()),
+                                         .stages = plan.stages(),
+                                         .split_k = plan.split_k(),
+                                         .pair = plan.pair()},
+                                .seconds = plan.seconds()};
+    entry.plans.push_back(measured);
   }
   return entry;
 }

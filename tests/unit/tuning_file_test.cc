@@ -215,10 +215,8 @@ TEST_F(TuningFileTest, DamagedAnywhereNeverCrashesOrTeachesNonsense) {
 }
 
 TEST_F(TuningFileTest, WhatIsNoTuningFileIsDamaged) {
-  for (const char* text : {"", "{}", "null", "[]",
-                           "\x7f"
-                           "ELF",
-                           "{\"format_version\": -1}", "{\"format_version\": \"one\"}"}) {
+  for (const char* text : {"", "{}", "null", "[]", "\177ELF", "{\"format_version\": -1}",
+                           "{\"format_version\": \"one\"}"}) {
     Write(text);
     EXPECT_EQ(LoadError().code(), StatusCode::kDataLoss) << text;
   }
