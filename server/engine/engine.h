@@ -13,12 +13,13 @@
 
 #include "kernels/backend.h"
 #include "kernels/core/status.h"
-#include "kernels/plan/tuned_planner.h"
 #include "server/engine/observer.h"
 #include "server/engine/request.h"
 #include "server/engine/request_queue.h"
 
 namespace gemmd {
+
+class TunedPlanner;
 
 struct EngineOptions {
   int max_queued_requests = 1024;

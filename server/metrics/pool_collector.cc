@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "kernels/plan/tuned_planner.h"
 #include "server/metrics/metric_text.h"
 
 namespace gemmd {

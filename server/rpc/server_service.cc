@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "kernels/plan/kernel_table.h"
+#include "kernels/plan/tuned_planner.h"
 #include "server/rpc/codec.h"
 #include "server/rpc/refuse.h"
 #include "server/rpc/tuning_calls.h"

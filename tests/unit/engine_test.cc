@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "kernels/plan/tuned_planner.h"
 #include "tests/support/engine_fixture.h"
 #include "tests/support/fault_injection_backend.h"
 #include "tests/support/manual_backend.h"
