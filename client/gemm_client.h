@@ -60,6 +60,9 @@ struct ClientPlan {
   int64_t smem_bytes = 0;
   double predicted_seconds = 0;  // 0: no model
   double measured_seconds = 0;   // 0: not measured
+  bool pair = false;             // thread blocks in pairs that share a panel of their tiles
+  int registers = 0;             // of a thread; 0: no kernel of the server's own
+  double waves = 0;              // rounds of resident blocks that all tiles take; 0: no tiles
 };
 
 struct ClientResult {

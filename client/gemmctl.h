@@ -11,6 +11,8 @@
 
 #include "client/gemm_client.h"
 #include "client/json.h"
+#include "client/problem_list.h"
+#include "client/text.h"
 
 namespace gemmd::ctl {
 
@@ -64,7 +66,6 @@ CLI::Validator Integer(T low = std::numeric_limits<T>::min(),
 CLI::Option* AddDType(CLI::App* verb, const std::string& flag, std::string* name,
                       const std::string& help);
 std::optional<DType> ParseDType(const std::string& name);  // nullopt for ""
-DType DefaultResultType(DType type_a);
 
 Json ToJson(const ClientPlan& plan);
 Json ToJson(const ClientResult& result);
@@ -72,10 +73,7 @@ Json ToJson(const StallSample& stalls);
 Json Seconds(Nanoseconds time);
 double Tflops(const ClientResult& result);  // by kernel time; 0 when nothing ran
 
-std::string Bytes(int64_t bytes);  // "64.0 MiB"
-std::string Time(double seconds);  // "12.3 us"
-// Rows of cells, in columns as wide as their widest cell; the first row is the heading.
-void PrintTable(const std::vector<std::vector<std::string>>& rows);
-void PrintJson(const Json& json);  // one line on stdout
+void PrintTable(const std::vector<std::vector<std::string>>& rows);  // as TableText()
+void PrintJson(const Json& json);                                    // one line on stdout
 
 }  // namespace gemmd::ctl

@@ -1,6 +1,4 @@
 // How gemmctl words and prints what it got.
-#include <algorithm>
-#include <array>
 #include <cstdio>
 
 #include "client/gemmctl.h"
@@ -22,15 +20,6 @@ CLI::Option* AddDType(CLI::App* verb, const std::string& flag, std::string* name
 
 std::optional<DType> ParseDType(const std::string& name) {
   return name.empty() ? std::nullopt : DTypeFromName(name);
-}
-
-DType DefaultResultType(DType type_a) {
-  switch (type_a) {
-    case DType::kF8E4M3:
-    case DType::kF8E5M2: return DType::kBF16;
-    case DType::kI8: return DType::kI32;
-    default: return type_a;
-  }
 }
 
 Json Seconds(Nanoseconds time) { return std::chrono::duration<double>(time).count(); }
@@ -58,8 +47,11 @@ Json ToJson(const ClientPlan& plan) {
       .Set("split_k", plan.split_k)
       .Set("limit", plan.limit)
       .Set("source", plan.source)
+      .Set("pair", plan.pair)
       .Set("resident_blocks", plan.resident_blocks)
       .Set("smem_bytes", plan.smem_bytes)
+      .Set("registers", plan.registers)
+      .Set("waves", plan.waves)
       .Set("predicted_seconds", known(plan.predicted_seconds))
       .Set("measured_seconds", known(plan.measured_seconds));
 }
@@ -89,45 +81,8 @@ Json ToJson(const ClientResult& result) {
       .Set("round_trip_seconds", Seconds(result.round_trip));
 }
 
-namespace {
-
-std::string Scaled(double value, const char* unit) {
-  std::array<char, 48> text;
-  std::snprintf(text.data(), text.size(), "%.*f %s", value < 10 ? 2 : 1, value, unit);
-  return text.data();
-}
-
-}  // namespace
-
-std::string Bytes(int64_t bytes) {
-  if (bytes < 1024) return std::to_string(bytes) + " B";
-  const char* const units[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-  double value = static_cast<double>(bytes) / 1024;
-  size_t unit = 0;
-  for (; value >= 1024 && unit + 1 < std::size(units); ++unit) value /= 1024;
-  return Scaled(value, units[unit]);
-}
-
-std::string Time(double seconds) {
-  if (seconds < 1e-3) return Scaled(seconds * 1e6, "us");
-  if (seconds < 1) return Scaled(seconds * 1e3, "ms");
-  return Scaled(seconds, "s");
-}
-
 void PrintTable(const std::vector<std::vector<std::string>>& rows) {
-  std::vector<size_t> widths;
-  for (const auto& row : rows) {
-    widths.resize(std::max(widths.size(), row.size()));
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  }
-  for (const auto& row : rows) {
-    std::string line;
-    for (size_t i = 0; i < row.size(); ++i) {
-      line += row[i];
-      if (i + 1 < row.size()) line.append(widths[i] - row[i].size() + 2, ' ');
-    }
-    std::printf("%s\n", line.c_str());
-  }
+  std::fputs(TableText(rows).c_str(), stdout);
 }
 
 void PrintJson(const Json& json) {

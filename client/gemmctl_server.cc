@@ -144,17 +144,24 @@ GemmProblem ToProblem(const PlanArguments& arguments) {
   return bounded ? WithPackedLayouts(problem) : problem;
 }
 
+std::string Parts(const ClientPlan& plan) {
+  if (!plan.pair) return Str(plan.split_k);
+  return plan.split_k > 1 ? Str(plan.split_k) + ", pair" : "pair";
+}
+
+// Narrow enough for 100 columns with the longest of the kernels' names and limits.
 std::vector<std::string> Cells(const ClientPlan& plan) {
   const auto time = [](double seconds) { return seconds > 0 ? Time(seconds) : std::string("-"); };
   return {plan.kernel,
           Str(plan.stages),
           plan.limit,
-          Str(plan.split_k),
+          Parts(plan),
+          plan.registers > 0 ? Str(plan.registers) : "-",
           Str(plan.resident_blocks),
+          plan.waves > 0 ? Fixed(plan.waves, 2) : "-",
           Bytes(plan.smem_bytes),
           time(plan.predicted_seconds),
-          time(plan.measured_seconds),
-          plan.source};
+          time(plan.measured_seconds)};
 }
 
 int RunPlan(const Context& context, const PlanArguments& arguments) {
@@ -172,9 +179,9 @@ int RunPlan(const Context& context, const PlanArguments& arguments) {
   const StatusOr<ClientExplanation> explanation = client->Plan(problem, call);
   if (!explanation.ok()) return context.Fail(explanation.status());
   Json candidates = Json::Array();
-  std::vector<std::vector<std::string>> table = {{"KERNEL", "STAGES", "LIMIT", "SPLIT", "BLOCKS/SM",
-                                                  "SMEM", "PREDICTED", "MEASURED", "SOURCE"},
-                                                 Cells(explanation->plan)};
+  std::vector<std::vector<std::string>> table = {
+      {"KERNEL", "S", "LIMIT", "PARTS", "REGS", "BLK/SM", "WAVES", "SMEM", "PREDICTED", "MEASURED"},
+      Cells(explanation->plan)};
   for (const ClientPlan& plan : explanation->candidates) {
     candidates.Add(ctl::ToJson(plan));
     table.push_back(Cells(plan));
@@ -186,7 +193,8 @@ int RunPlan(const Context& context, const PlanArguments& arguments) {
                   .Set("candidates", candidates));
     return kExitOk;
   }
-  std::printf("%s; the plan first, then its candidates\n", ToString(problem).c_str());
+  std::printf("%s, chosen by: %s; the plan first, then its candidates\n", ToString(problem).c_str(),
+              explanation->plan.source.c_str());
   PrintTable(table);
   return kExitOk;
 }
@@ -238,7 +246,11 @@ int RunStats(const Context& context) {
 
 void AddPlan(CLI::App* app, Context* context) {
   auto options = std::make_shared<PlanArguments>();
-  CLI::App* verb = app->add_subcommand("plan", "The plan a product would get, and its candidates");
+  CLI::App* verb = app->add_subcommand(
+      "plan",
+      "The plan a product would get, and its candidates. S: stages; LIMIT: what kept them from "
+      "being more; PARTS: of K, or pairs of blocks; REGS: registers of a thread; BLK/SM: resident "
+      "blocks; WAVES: rounds of blocks that all tiles take; SMEM: shared memory of a block");
   verb->add_option("M", options->m, "Rows of D")->required()->check(Integer<int64_t>());
   verb->add_option("N", options->n, "Columns of D")->required()->check(Integer<int64_t>());
   verb->add_option("K", options->k, "Length of the sum")->required()->check(Integer<int64_t>());

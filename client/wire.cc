@@ -159,7 +159,10 @@ ClientPlan FromProto(const v1::Plan& plan) {
           .resident_blocks = plan.resident_blocks(),
           .smem_bytes = plan.smem_bytes(),
           .predicted_seconds = Seconds(plan.predicted()),
-          .measured_seconds = Seconds(plan.measured())};
+          .measured_seconds = Seconds(plan.measured()),
+          .pair = plan.pair(),
+          .registers = plan.registers(),
+          .waves = plan.waves()};
 }
 
 ClientResult FromProto(const v1::Execution& execution) {
