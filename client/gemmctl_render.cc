@@ -1,6 +1,8 @@
-// How gemmctl words and prints what it got.
+// What the verbs of gemmctl ask and print alike.
 #include <cstdio>
+#include <utility>
 
+#include "client/files.h"
 #include "client/gemmctl.h"
 
 namespace gemmd::ctl {
@@ -27,33 +29,6 @@ Json Seconds(Nanoseconds time) { return std::chrono::duration<double>(time).coun
 double Tflops(const ClientResult& result) {
   const double seconds = std::chrono::duration<double>(result.phases.kernel).count();
   return seconds > 0 ? result.flops / seconds * 1e-12 : 0;
-}
-
-Json ToJson(const StallSample& stalls) {
-  if (!stalls.measured) return Json::Null();
-  return Json::Object()
-      .Set("wait_full", stalls.wait_full)
-      .Set("wait_empty", stalls.wait_empty)
-      .Set("mainloop", stalls.mainloop)
-      .Set("epilogue", stalls.epilogue)
-      .Set("k_tiles", stalls.k_tiles);
-}
-
-Json ToJson(const ClientPlan& plan) {
-  const auto known = [](double seconds) { return seconds > 0 ? Json(seconds) : Json::Null(); };
-  return Json::Object()
-      .Set("kernel", plan.kernel)
-      .Set("stages", plan.stages)
-      .Set("split_k", plan.split_k)
-      .Set("limit", plan.limit)
-      .Set("source", plan.source)
-      .Set("pair", plan.pair)
-      .Set("resident_blocks", plan.resident_blocks)
-      .Set("smem_bytes", plan.smem_bytes)
-      .Set("registers", plan.registers)
-      .Set("waves", plan.waves)
-      .Set("predicted_seconds", known(plan.predicted_seconds))
-      .Set("measured_seconds", known(plan.measured_seconds));
 }
 
 Json ToJson(const ClientResult& result) {
@@ -88,6 +63,72 @@ void PrintTable(const std::vector<std::vector<std::string>>& rows) {
 void PrintJson(const Json& json) {
   std::printf("%s\n", json.text().c_str());
   std::fflush(stdout);  // a watcher reads line by line
+}
+
+namespace {
+
+// Lists of shapes are written by hand or by a script; more bytes than this are no such list.
+constexpr int64_t kMaxListBytes = int64_t{4} << 20;
+
+StatusOr<std::vector<NamedProblem>> ProblemsOfRanges(const ProblemOptions& options,
+                                                     const ShapeTypes& types) {
+  const std::pair<const char*, const std::string*> ranges[] = {
+      {"--m", &options.m}, {"--n", &options.n}, {"--k", &options.k}};
+  std::vector<int64_t> extents[3];
+  for (size_t i = 0; i < 3; ++i) {
+    const auto& [option, text] = ranges[i];
+    if (text->empty()) {
+      return InvalidArgument(
+          option, std::string("--m, --n and --k go together; ") + option + " is missing");
+    }
+    ASSIGN_OR_RETURN(extents[i], ParseExtents(option, *text));
+  }
+  return CrossExtents(extents[0], extents[1], extents[2], types);
+}
+
+}  // namespace
+
+void AddProblemOptions(CLI::App* verb, ProblemOptions* options) {
+  verb->add_option("--shape", options->shapes, "A shape, MxNxK; may be given again")
+      ->allow_extra_args(false);
+  verb->add_option(
+      "--shapes", options->file,
+      "A file of lines name,dtype,layout,M,N,K; layout is NN, NT, TN or TT, # starts a "
+      "comment");
+  verb->add_option("--m", options->m,
+                   "Rows of D: a list, with START:END:+STEP and START:END:*FACTOR in it; every "
+                   "--m with every --n and --k");
+  verb->add_option("--n", options->n, "Columns of D, as --m");
+  verb->add_option("--k", options->k, "Lengths of the sum, as --m");
+  AddDType(verb, "--dtype", &options->dtype, "Type of A and B, but for --shapes")
+      ->capture_default_str();
+  verb->add_flag("--trans-a", options->trans_a, "A is stored as K rows of M, but for --shapes");
+  verb->add_flag("--trans-b", options->trans_b, "B is stored as N rows of K, but for --shapes");
+}
+
+StatusOr<std::vector<NamedProblem>> ReadProblems(const ProblemOptions& options) {
+  const ShapeTypes types{.type = *ParseDType(options.dtype),
+                         .op_a = options.trans_a ? Op::kT : Op::kN,
+                         .op_b = options.trans_b ? Op::kT : Op::kN};
+  std::vector<NamedProblem> problems;
+  const auto add = [&](const std::vector<NamedProblem>& more) {
+    problems.insert(problems.end(), more.begin(), more.end());
+    return CheckProblemCount(static_cast<int64_t>(problems.size()));
+  };
+  for (const std::string& shape : options.shapes) {
+    ASSIGN_OR_RETURN(NamedProblem problem, ParseShape(shape, types));
+    RETURN_IF_ERROR(add({problem}));
+  }
+  if (!options.file.empty()) {
+    ASSIGN_OR_RETURN(const std::string text, ReadText(options.file, kMaxListBytes));
+    ASSIGN_OR_RETURN(const std::vector<NamedProblem> rows, ParseProblemCsv(options.file, text));
+    RETURN_IF_ERROR(add(rows));
+  }
+  if (!options.m.empty() || !options.n.empty() || !options.k.empty()) {
+    ASSIGN_OR_RETURN(const std::vector<NamedProblem> crossed, ProblemsOfRanges(options, types));
+    RETURN_IF_ERROR(add(crossed));
+  }
+  return problems;
 }
 
 }  // namespace gemmd::ctl

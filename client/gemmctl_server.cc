@@ -159,7 +159,7 @@ std::vector<std::string> Cells(const ClientPlan& plan) {
           plan.registers > 0 ? Str(plan.registers) : "-",
           Str(plan.resident_blocks),
           plan.waves > 0 ? Fixed(plan.waves, 2) : "-",
-          Bytes(plan.smem_bytes),
+          Fixed(static_cast<double>(plan.smem_bytes) / 1024, 0) + " KiB",
           time(plan.predicted_seconds),
           time(plan.measured_seconds)};
 }
@@ -180,16 +180,16 @@ int RunPlan(const Context& context, const PlanArguments& arguments) {
   if (!explanation.ok()) return context.Fail(explanation.status());
   Json candidates = Json::Array();
   std::vector<std::vector<std::string>> table = {
-      {"KERNEL", "S", "LIMIT", "PARTS", "REGS", "BLK/SM", "WAVES", "SMEM", "PREDICTED", "MEASURED"},
+      {"KERNEL", "S", "LIMIT", "PARTS", "REGS", "BLK/SM", "WAVES", "SMEM", "MODEL", "MEASURED"},
       Cells(explanation->plan)};
   for (const ClientPlan& plan : explanation->candidates) {
-    candidates.Add(ctl::ToJson(plan));
+    candidates.Add(gemmd::ToJson(plan));
     table.push_back(Cells(plan));
   }
   if (context.json) {
     PrintJson(Json::Object()
                   .Set("problem", ToString(problem))
-                  .Set("plan", ctl::ToJson(explanation->plan))
+                  .Set("plan", gemmd::ToJson(explanation->plan))
                   .Set("candidates", candidates));
     return kExitOk;
   }
@@ -213,7 +213,7 @@ int RunStats(const Context& context) {
                     .Set("stages", k.stages)
                     .Set("launches", k.launches)
                     .Set("kernel_seconds", k.kernel_seconds)
-                    .Set("stalls_cycles", ctl::ToJson(k.stalls)));
+                    .Set("stalls_cycles", gemmd::ToJson(k.stalls)));
     table.push_back({k.kernel, Str(k.stages), Str(k.launches), Time(k.kernel_seconds)});
   }
   if (context.json) {
@@ -250,7 +250,8 @@ void AddPlan(CLI::App* app, Context* context) {
       "plan",
       "The plan a product would get, and its candidates. S: stages; LIMIT: what kept them from "
       "being more; PARTS: of K, or pairs of blocks; REGS: registers of a thread; BLK/SM: resident "
-      "blocks; WAVES: rounds of blocks that all tiles take; SMEM: shared memory of a block");
+      "blocks; WAVES: rounds of blocks that all tiles take; SMEM: shared memory of a block; MODEL: "
+      "the predicted time");
   verb->add_option("M", options->m, "Rows of D")->required()->check(Integer<int64_t>());
   verb->add_option("N", options->n, "Columns of D")->required()->check(Integer<int64_t>());
   verb->add_option("K", options->k, "Length of the sum")->required()->check(Integer<int64_t>());

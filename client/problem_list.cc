@@ -169,22 +169,22 @@ std::string ProblemText(const GemmProblem& p) {
 
 StatusOr<NamedProblem> ParseShape(std::string_view text, const ShapeTypes& types) {
   const std::vector<std::string_view> parts = Split(text, "x");
-  if (parts.size() != 3) return Refuse("shape", text, "is not MxNxK");
+  if (parts.size() != 3) return Refuse("--shape", text, "is not MxNxK");
   std::array<int64_t, 3> extents{};
   for (size_t i = 0; i < extents.size(); ++i) {
-    const StatusOr<int64_t> extent = ParseExtent("shape", parts[i]);
+    const StatusOr<int64_t> extent = ParseExtent("--shape", parts[i]);
     if (!extent.ok()) {
-      return InvalidArgument("shape", "shape=" + std::string(text) + ": " +
-                                          (parts[i].empty() ? "an extent" : std::string(parts[i])) +
-                                          " is not a whole number from 1 to " +
-                                          std::to_string(kMaxExtent));
+      return InvalidArgument("--shape",
+                             "--shape=" + std::string(text) + ": " +
+                                 (parts[i].empty() ? "an extent" : std::string(parts[i])) +
+                                 " is not a whole number from 1 to " + std::to_string(kMaxExtent));
     }
     extents[i] = *extent;
   }
   const StatusOr<GemmProblem> problem = MakeProblem(extents[0], extents[1], extents[2], types);
   if (!problem.ok()) {
-    return InvalidArgument("shape",
-                           "shape=" + std::string(text) + ": " + problem.status().message());
+    return InvalidArgument("--shape",
+                           "--shape=" + std::string(text) + ": " + problem.status().message());
   }
   return NamedProblem{"", *problem};
 }

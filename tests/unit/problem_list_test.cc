@@ -63,7 +63,7 @@ TEST(ProblemListTest, AShapeTakesTheTypesOfItsOptions) {
 TEST(ProblemListTest, MalformedShapesAreRefusedWithTheirText) {
   for (const char* text : {"", "64", "64x64", "64x64x64x64", "64X64X64"}) {
     const Status status = ParseShape(text, {}).status();
-    EXPECT_EQ(status.message(), "shape=" + std::string(text) + " is not MxNxK");
+    EXPECT_EQ(status.message(), "--shape=" + std::string(text) + " is not MxNxK");
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   }
   for (const char* text : {"64x64x", "64x64x0", "64x64x2147483648", "64x 64x64", "64x64x6.4"}) {
