@@ -66,9 +66,13 @@ class TuneRun {
     if (shape != nullptr && shape->before && progress.best) Compare(*shape, *progress.best);
   }
 
+  void End() const {
+    if (bar_) std::fprintf(stderr, "\r\033[K");
+  }
+  bool began() const { return summary_.total > 0; }
+
   // After the call: asks what the plans that changed are known to take.
   void PrintSummary(const std::stop_token& stop) {
-    if (bar_) std::fprintf(stderr, "\r\033[K");
     for (const auto& [problem, before, best_seconds] : changed_) {
       if (stop.stop_requested()) break;
       const StatusOr<ClientExplanation> now = client_->Plan(problem, context_.Call());
@@ -91,7 +95,7 @@ class TuneRun {
   std::string Kept() const {
     if (summary_.done == 0) return "nothing was measured";
     return std::to_string(summary_.done) + " of " + std::to_string(summary_.total) +
-           " shapes are tuned, and kept";
+           " shapes are done; what was measured is kept";
   }
 
  private:
@@ -150,14 +154,15 @@ int RunTune(const Context& context, const TuneOptions& options) {
   const Status status = client->Tune(
       *request, [&](const ClientTuneProgress& progress) { run.Show(progress); }, interrupt.token(),
       context.Call());
-  run.PrintSummary(interrupt.token());
+  run.End();
+  if (status.ok() || run.began()) run.PrintSummary(interrupt.token());
   if (status.ok()) return kExitOk;
   if (interrupt.signal() != 0) {
     return context.Fail(kExitInterrupted + interrupt.signal(),
                         Cancelled("interrupted; " + run.Kept()));
   }
   const int code = context.Fail(status);
-  if (!context.json) std::fprintf(stderr, "gemmctl: %s\n", run.Kept().c_str());
+  if (!context.json && run.began()) std::fprintf(stderr, "gemmctl: %s\n", run.Kept().c_str());
   return code;
 }
 

@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "client/text.h"
 #include "kernels/core/checked.h"
 
 namespace gemmd {
@@ -165,6 +166,15 @@ std::string ProblemText(const GemmProblem& p) {
   if (p.type_d != DefaultResultType(p.type_a)) text += " -> " + std::string(Name(p.type_d));
   if (p.mode != ComputeMode::kIeee) text += " " + std::string(Name(p.mode));
   return text;
+}
+
+double Tflops(const GemmProblem& problem, double seconds) {
+  return seconds > 0 ? problem.flops() / seconds * 1e-12 : 0;
+}
+
+std::string TflopsText(const GemmProblem& problem, double seconds) {
+  const double tflops = Tflops(problem, seconds);
+  return Fixed(tflops, tflops < 10 ? 3 : 1);
 }
 
 StatusOr<NamedProblem> ParseShape(std::string_view text, const ShapeTypes& types) {

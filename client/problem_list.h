@@ -32,6 +32,9 @@ DType DefaultResultType(DType type_a);
 // Two problems of which alike can be multiplied alike have the same.
 std::string ProblemText(const GemmProblem& problem);
 
+double Tflops(const GemmProblem& problem, double seconds);           // 0 where there is no time
+std::string TflopsText(const GemmProblem& problem, double seconds);  // "0.123", "456.7"
+
 // "MxNxK".
 StatusOr<NamedProblem> ParseShape(std::string_view text, const ShapeTypes& types);
 

@@ -14,10 +14,6 @@ namespace {
 
 constexpr double kEnough = 1.02;  // of the best time
 
-double Tflops(const ClientStudyPoint& point) {
-  return point.median_seconds > 0 ? point.problem.flops() / point.median_seconds * 1e-12 : 0;
-}
-
 std::string Microseconds(double seconds) { return seconds > 0 ? Fixed(seconds * 1e6, 2) : "-"; }
 
 std::string MainloopShare(const StallSample& stalls, uint64_t wait) {
@@ -88,7 +84,7 @@ std::string CsvRow(const StudySeries& series, const ClientStudyPoint& point) {
       plan.pair ? "1" : "0",
       Known(point.median_seconds),
       Known(point.spread_seconds),
-      point.median_seconds > 0 ? SixDigits(Tflops(point)) : "",
+      point.median_seconds > 0 ? SixDigits(Tflops(point.problem, point.median_seconds)) : "",
       Known(plan.predicted_seconds),
       cycles(point.stalls.wait_full),
       cycles(point.stalls.wait_empty),
@@ -175,7 +171,7 @@ std::string StudyTable(const StudySeries& series) {
     const bool measured = point.median_seconds > 0;
     rows.push_back({std::to_string(point.plan.stages), Microseconds(point.median_seconds),
                     measured ? Fixed(point.spread_seconds * 1e6, 2) : "-",
-                    measured ? Fixed(Tflops(point), 1) : "-",
+                    measured ? TflopsText(point.problem, point.median_seconds) : "-",
                     Microseconds(point.plan.predicted_seconds),
                     MainloopShare(point.stalls, point.stalls.wait_full),
                     MainloopShare(point.stalls, point.stalls.wait_empty),
@@ -230,7 +226,7 @@ Json StudyJson(const std::vector<StudySeries>& study) {
                      .Set("plan", ToJson(point.plan))
                      .Set("median_seconds", KnownSeconds(point.median_seconds))
                      .Set("spread_seconds", point.spread_seconds)
-                     .Set("tflops", Tflops(point))
+                     .Set("tflops", Tflops(point.problem, point.median_seconds))
                      .Set("stalls_cycles", ToJson(point.stalls)));
     }
     const std::optional<StudyVerdict> verdict = Judge(series);

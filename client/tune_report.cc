@@ -13,10 +13,6 @@ std::string Count(const ClientTuneProgress& progress) {
   return std::to_string(progress.done) + "/" + std::to_string(progress.total);
 }
 
-double Tflops(const GemmProblem& problem, double seconds) {
-  return seconds > 0 ? problem.flops() / seconds * 1e-12 : 0;
-}
-
 // With `unchanged` ones, each of which counts as 1. Nothing: 1.
 double GeometricMean(const std::vector<double>& gains, int unchanged) {
   double logs = 0;
@@ -62,7 +58,7 @@ std::string ProgressLine(const ClientTuneProgress& progress, const std::string& 
     if (best.measured_seconds > 0) {
       add(Time(best.measured_seconds));
       if (progress.problem) {
-        add(Fixed(Tflops(*progress.problem, best.measured_seconds), 1) + " TFLOP/s");
+        add(TflopsText(*progress.problem, best.measured_seconds) + " TFLOP/s");
       }
     }
   }
