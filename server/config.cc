@@ -40,6 +40,8 @@ struct Texts {
   std::string max_queue_bytes = "2GiB";
   std::string max_reply_bytes = "2GiB";
   std::string drain_timeout = "30s";
+  std::string background_tuning = "off";
+  std::string background_share = "10";
   std::string log_format = "console";
   std::string log_level = "info";
 };
@@ -66,6 +68,10 @@ constexpr Setting kSettings[] = {
     {"max-reply-bytes", &Texts::max_reply_bytes, "SIZE",
      "Most bytes of results that wait, run, or are not read by their caller yet"},
     {"drain-timeout", &Texts::drain_timeout, "TIME", "How long SIGTERM lets work finish"},
+    {"background-tuning", &Texts::background_tuning, "on|off",
+     "Time plans of served problems while nothing else runs"},
+    {"background-share", &Texts::background_share, "PERCENT",
+     "Most of wall time that background tuning may take, 1 to 100"},
     {"log-format", &Texts::log_format, "console|json", "Form of the log on standard error"},
     {"log-level", &Texts::log_level, "LEVEL", "debug, info, warn or error"},
 };
@@ -238,6 +244,11 @@ Status FillLimits(const Texts& texts, Config* config) {
   ASSIGN_OR_RETURN(config->max_reply_bytes, ParseBytesIn("max-reply-bytes", texts.max_reply_bytes,
                                                          config->max_message_bytes, kMaxPoolBytes));
   ASSIGN_OR_RETURN(config->drain_timeout, ParseTime("drain-timeout", texts.drain_timeout));
+  ASSIGN_OR_RETURN(config->background_tuning,
+                   ParseBool("background-tuning", texts.background_tuning));
+  ASSIGN_OR_RETURN(const int64_t share,
+                   ParseInt("background-share", texts.background_share, 1, 100));
+  config->background_share_percent = static_cast<int>(share);
   ASSIGN_OR_RETURN(config->log_format, ParseChoice<LogFormat>("log-format", texts.log_format,
                                                               {{"console", LogFormat::kConsole},
                                                                {"json", LogFormat::kJson}}));
@@ -394,6 +405,8 @@ std::string Config::ToString() const {
       {"max-queue-bytes", BytesText(max_queued_bytes)},
       {"max-reply-bytes", BytesText(max_reply_bytes)},
       {"drain-timeout", std::to_string(drain_timeout.count()) + "ms"},
+      {"background-tuning", background_tuning ? "on" : "off"},
+      {"background-share", std::to_string(background_share_percent)},
       {"log-format", std::string(Name(log_format))},
       {"log-level", std::string(Name(log_level))},
   };

@@ -1,5 +1,6 @@
 #include "server/server.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -13,7 +14,11 @@
 #include "server/metrics/metrics_server.h"
 #include "server/metrics/pool_collector.h"
 #include "server/metrics/prometheus_observer.h"
+#include "server/metrics/tuning_metrics.h"
 #include "server/rpc/rpc_server.h"
+#include "server/tuning/background_tuner.h"
+#include "server/tuning/traffic.h"
+#include "server/tuning/tuner.h"
 
 namespace gemmd {
 namespace {
@@ -35,6 +40,19 @@ void LogBackends(const BackendSet& set, spdlog::logger& log) {
   }
 }
 
+// Equal devices share a planner: the first of them is timed for all.
+std::vector<TuningDevice> TuningDevices(const std::vector<Backend*>& backends, Engine& engine) {
+  std::vector<TuningDevice> devices;
+  for (size_t i = 0; i < backends.size(); ++i) {
+    TunedPlanner* const planner = &engine.planner(static_cast<int>(i));
+    const bool known = std::any_of(devices.begin(), devices.end(), [planner](const auto& device) {
+      return device.planner == planner;
+    });
+    if (!known) devices.push_back({.backend = backends[i], .planner = planner});
+  }
+  return devices;
+}
+
 RpcOptions MakeRpcOptions(const Config& config, const BuildFacts& build,
                           const std::string& backend_reason) {
   RpcOptions out;
@@ -52,7 +70,7 @@ RpcOptions MakeRpcOptions(const Config& config, const BuildFacts& build,
 }  // namespace
 
 // In the order in which they are made; destroyed the other way round, so that calls end before the
-// engine that they use, and that before the devices.
+// engine and the tuner that they use, and those before the devices.
 struct Server::Parts {
   explicit Parts(int64_t max_reply_bytes) : replies(max_reply_bytes) {}
 
@@ -61,11 +79,15 @@ struct Server::Parts {
   std::shared_ptr<prometheus::Registry> registry = std::make_shared<prometheus::Registry>();
   PrometheusObserver prometheus{*registry};
   CallMetrics calls{*registry};
+  TuningMetrics tuning{*registry};
   TotalsObserver totals;
-  ObserverList observers{{&prometheus, &totals}};
+  Traffic traffic;
+  ObserverList observers{{&prometheus, &totals, &traffic}};
   ReplyBudget replies;
   std::unique_ptr<Engine> engine;
-  std::unique_ptr<MetricsServer> metrics;  // null: off
+  std::unique_ptr<Tuner> tuner;
+  std::unique_ptr<BackgroundTuner> background;  // null: off
+  std::unique_ptr<MetricsServer> metrics;       // null: off
   std::unique_ptr<RpcServer> rpc;
 };
 
@@ -87,6 +109,17 @@ StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, BackendSet
   options.max_queued_bytes = config.max_queued_bytes;
   parts->engine = std::make_unique<Engine>(options, pointers, &parts->observers);
 
+  parts->tuner = std::make_unique<Tuner>(TuningDevices(pointers, *parts->engine), Tuner::Save(),
+                                         &parts->tuning);
+  if (config.background_tuning) {
+    BackgroundOptions background;
+    background.share = config.background_share_percent / 100.0;
+    parts->background =
+        std::make_unique<BackgroundTuner>(background, parts->tuner.get(), &parts->traffic);
+    parts->log->info("tuning in the background, in at most {} % of wall time",
+                     config.background_share_percent);
+  }
+
   // An address that is taken is a mistake in the configuration, better told than served without.
   if (config.metrics_enabled) {
     ServerFacts facts;
@@ -98,10 +131,11 @@ StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, BackendSet
                      MetricsServer::Start(config.metrics.ToString(), {parts->registry, pools}));
   }
   ASSIGN_OR_RETURN(
-      parts->rpc,
-      RpcServer::Start(MakeRpcOptions(config, build, parts->backends.reason), parts->engine.get(),
-                       &parts->replies, {.products = &parts->observers, .calls = &parts->calls},
-                       readers, &parts->totals, parts->log.get()));
+      parts->rpc, RpcServer::Start(
+                      MakeRpcOptions(config, build, parts->backends.reason), parts->engine.get(),
+                      &parts->replies, {.products = &parts->observers, .calls = &parts->calls},
+                      readers, &parts->totals,
+                      {.tuner = parts->tuner.get(), .traffic = &parts->traffic}, parts->log.get()));
   auto server = std::unique_ptr<Server>(new Server(std::move(parts)));
   server->parts_->log->info("serving gRPC on {}, metrics on {}", server->grpc_address(),
                             config.metrics_enabled ? server->metrics_address() : "no address");
@@ -118,14 +152,15 @@ const Engine& Server::engine() const { return *parts_->engine; }
 void Server::StartDrain() {
   parts_->rpc->StopServing();
   parts_->engine->StartDrain();
+  parts_->tuner->StartDrain();
 }
 
 bool Server::WaitProducts(SteadyClock::time_point deadline) {
-  return parts_->engine->WaitIdle(deadline);
+  return parts_->engine->WaitIdle(deadline) && parts_->tuner->WaitIdle(deadline);
 }
 
 bool Server::WaitIdle(SteadyClock::time_point deadline) {
-  return parts_->engine->WaitIdle(deadline) && parts_->rpc->WaitIdle(deadline);
+  return WaitProducts(deadline) && parts_->rpc->WaitIdle(deadline);
 }
 
 int Server::open_calls() const { return parts_->rpc->open_gemm_calls(); }

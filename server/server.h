@@ -39,9 +39,10 @@ class Server {  // Thread-safe, but for Shutdown and the destructor.
   // False once a device is lost. The process should then end: it never recovers.
   bool healthy() const;
 
-  // Health turns NOT_SERVING first, then new calls get UNAVAILABLE; admitted work goes on.
+  // Health turns NOT_SERVING first, then new calls get UNAVAILABLE; admitted work goes on, but for
+  // tuning and studies, which end soon.
   void StartDrain();
-  // Waits until all admitted work has ended; false when `deadline` passed first.
+  // Waits until all admitted work has ended, and what is tuned; false when `deadline` passed first.
   bool WaitProducts(SteadyClock::time_point deadline);
   // Likewise, and until each caller has its reply.
   bool WaitIdle(SteadyClock::time_point deadline);

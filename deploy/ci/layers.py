@@ -5,7 +5,7 @@
   deploy/ci/layers.py --self-test prove that every rule can fail
 
 A module may use those to its left:
-  core | plan | backend | cpu, cuda, engine | backends, metrics, rpc | gemmd
+  core | plan | backend | cpu, cuda, engine | backends, tuning, tuning_file | metrics, rpc | gemmd
 and the client only the proto and the core. Tests may use all of them.
 """
 
@@ -14,7 +14,7 @@ import re
 import sys
 import tempfile
 
-BELOW_WIRE = {"core", "plan", "backend", "cpu", "cuda", "backends", "engine"}
+BELOW_WIRE = {"core", "plan", "backend", "cpu", "cuda", "backends", "engine", "tuning"}
 
 # Module -> modules that it may include and link to, itself aside.
 ALLOWED = {
@@ -25,11 +25,13 @@ ALLOWED = {
     "cuda": {"core", "plan", "backend"},
     "engine": {"core", "plan", "backend"},
     "backends": {"core", "plan", "backend", "cpu", "cuda"},
-    "metrics": {"core", "plan", "backend", "engine"},
-    "rpc": {"core", "plan", "backend", "engine", "proto"},
+    "tuning": {"core", "plan", "backend", "engine"},
+    "tuning_file": {"core", "plan", "proto"},
+    "metrics": {"core", "plan", "backend", "engine", "tuning"},
+    "rpc": {"core", "plan", "backend", "engine", "tuning", "proto"},
     "proto": set(),
     "client": {"core", "proto"},
-    "gemmd": BELOW_WIRE - {"cpu", "cuda"} | {"metrics", "rpc"},
+    "gemmd": BELOW_WIRE - {"cpu", "cuda"} | {"metrics", "rpc", "tuning_file"},
 }
 
 # The longest matching prefix of a path decides its module.
@@ -41,6 +43,8 @@ MODULE_OF_PATH = {
     "kernels/cuda/": "cuda",
     "kernels/": "backends",
     "server/engine/": "engine",
+    "server/tuning/": "tuning",
+    "server/tuning/tuning_file": "tuning_file",
     "server/metrics/": "metrics",
     "server/rpc/": "rpc",
     "server/": "gemmd",
@@ -59,7 +63,8 @@ HEADER_OWNERS = [
     (r"cblas|openblas|lapacke", {"cpu"}),
     (r"cuda|cublas|nvml|cupti|cooperative_groups|mma\.h", {"cuda", "tests/"}),
     (r"prometheus/", {"metrics", "tests/", "server/server.cc"}),
-    (r"grpc|google/protobuf", {"rpc", "client", "tests/", "server/server.cc", "server/log.cc"}),
+    (r"grpc", {"rpc", "client", "tests/", "server/server.cc", "server/log.cc"}),
+    (r"google/protobuf", {"rpc", "client", "tuning_file", "tests/"}),
     (r"spdlog|fmt/", {"rpc", "metrics", "gemmd", "client", "tests/"}),
     (r"CLI/", {"gemmd", "client", "tests/"}),
     (r"gtest|gmock|benchmark/", {"tests/"}),
@@ -184,6 +189,9 @@ BREACHES = {
     "server/engine/a.cc": "#include <prometheus/counter.h>\n",
     "server/engine/b.cc": '#include "server/rpc/codec.h"\n',
     "server/engine/c.cc": "#include <spdlog/spdlog.h>\n",
+    "server/tuning/a.cc": '#include "server/rpc/codec.h"\n',
+    "server/tuning/b.cc": "#include <google/protobuf/util/json_util.h>\n",
+    "server/tuning/tuning_file.cc": "#include <grpcpp/grpcpp.h>\n",
     "server/metrics/a.cc": "#include <grpcpp/grpcpp.h>\n",
     "server/metrics/b.cc": '#include "server/rpc/codec.h"\n',
     "server/rpc/a.cc": '#include "kernels/backend_factory.h"\n',
@@ -202,6 +210,8 @@ FAIR = {
     "kernels/cuda/a.cu": "// asm (here) and #include <cblas.h> only in a comment\n#include <cuda_runtime.h>\n",
     "server/server.cc": '#include <grpcpp/grpcpp.h>\n#include "server/rpc/codec.h"\n',
     "server/rpc/a.cc": '#include "gemmd/v1/gemm.pb.h"\n#include "server/engine/engine.h"\n',
+    "server/tuning/tuning_file.cc": '#include <google/protobuf/util/json_util.h>\n'
+                                    '#include "gemmd/v1/tuning.pb.h"\n',
     "tests/e2e/a.cc": '#include "client/gemm_client.h"\n#include <gtest/gtest.h>\n',
     "server/CMakeLists.txt": "gemmd_library(gemmd_rpc SOURCES a.cc DEPENDS gemmd_engine gemmd_proto)\n",
 }

@@ -62,19 +62,28 @@ double WavesOf(const KernelConfig& c, const GemmProblem& p, const Plan& plan,
   return blocks / (1.0 * plan.resident_blocks * traits.sm_count);
 }
 
-// Fills in what follows from row, stages, split_k and pair.
-Plan FillIn(Plan plan, const GemmProblem& p, const DeviceTraits& traits) {
+int ResidentBlocksOf(const KernelConfig& c, const GemmProblem& p, int stages,
+                     const DeviceTraits& traits) {
+  return c.family == Family::kGemv ? GemvShapeOf(p, traits.sm_count).blocks_per_sm()
+                                   : ResidentBlocks(c, stages, traits);
+}
+
+// Fills in what follows from row, stages, split_k and pair: first what plans are compared by.
+void Predict(Plan& plan, int resident_blocks, const GemmProblem& p, const DeviceTraits& traits) {
+  const KernelConfig& c = kKernelTable[plan.row].config;
+  plan.resident_blocks = resident_blocks;
+  plan.predicted_seconds = PredictSeconds(c, p, plan, traits);
+}
+
+Plan FillInRest(Plan plan, const GemmProblem& p, const DeviceTraits& traits) {
   const KernelConfig& c = kKernelTable[plan.row].config;
   const int stages = plan.stages;
-  plan.resident_blocks = c.family == Family::kGemv ? GemvShapeOf(p, traits.sm_count).blocks_per_sm()
-                                                   : ResidentBlocks(c, stages, traits);
   plan.smem_bytes = SmemBytes(c, stages);
   if (c.max_stages > 0) {
     plan.limit = LimitOf(c, stages, StepsOfBlock(c, p, plan, traits), traits);
   }
   plan.registers_per_thread = RegistersPerThread(c);
   plan.waves = WavesOf(c, p, plan, traits);
-  plan.predicted_seconds = PredictSeconds(c, p, plan, traits);
   plan.early_start = c.family == Family::kTmaWgmma && plan.predicted_seconds < kEarlyStartSeconds;
   return plan;
 }
@@ -95,8 +104,8 @@ bool IsWorthALook(const KernelConfig& c, int stages, int last, StageCounts which
   return StoresTileAtOnce(c, stages) && !StoresTileAtOnce(c, stages + 1);
 }
 
-// Visits every plan that meets the constraints, of equals the earlier row, the fewer parts and the
-// fewer stages first.
+// Visits every plan that meets the constraints, with its prediction and without the rest, of equals
+// the earlier row, the fewer parts and the fewer stages first.
 template <typename Visit>
 void ForEachPlan(const GemmProblem& p, const PlanConstraints& constraints, StageCounts which,
                  const DeviceTraits& traits, Visit visit) {
@@ -106,9 +115,15 @@ void ForEachPlan(const GemmProblem& p, const PlanConstraints& constraints, Stage
     if (c.max_stages == 0) {
       if (c.family == Family::kGemv && !constraints.stages &&
           constraints.split_k.value_or(1) == 1) {
-        visit(FillIn(PlanWithoutRing(row), p, traits));
+        Plan plan = PlanWithoutRing(row);
+        Predict(plan, ResidentBlocksOf(c, p, 0, traits), p, traits);
+        visit(plan);
       }
       continue;
+    }
+    std::vector<int> resident(static_cast<size_t>(c.max_stages) + 1);  // by stages
+    for (int stages = 1; stages <= c.max_stages; ++stages) {
+      resident[static_cast<size_t>(stages)] = ResidentBlocks(c, stages, traits);
     }
     const std::vector<int> all =
         constraints.split_k ? std::vector<int>{*constraints.split_k} : PartsToTry(c, p, traits);
@@ -120,13 +135,14 @@ void ForEachPlan(const GemmProblem& p, const PlanConstraints& constraints, Stage
         plan.row = row, plan.split_k = parts, plan.pair = pair;
         // Stages beyond the K steps of a block never help, but may be asked for.
         const int64_t steps = StepsOfBlock(c, p, plan, traits);
-        const int first = constraints.stages.value_or(1);
+        const int first = std::max(constraints.stages.value_or(1), 1);
         const int most = static_cast<int>(std::min<int64_t>(c.max_stages, steps));
         int last = std::min(constraints.stages.value_or(most), c.max_stages);
-        while (last >= first && ResidentBlocks(c, last, traits) == 0) --last;
+        while (last >= first && resident[static_cast<size_t>(last)] == 0) --last;
         for (plan.stages = first; plan.stages <= last; ++plan.stages) {
           if (!IsWorthALook(c, plan.stages, last, which)) continue;
-          visit(FillIn(plan, p, traits));
+          Predict(plan, resident[static_cast<size_t>(plan.stages)], p, traits);
+          visit(plan);
         }
       }
     }
@@ -275,7 +291,7 @@ std::vector<Plan> Planner::Candidates(const GemmProblem& p,
   if (traits_.kind == DeviceKind::kCpu) return {PlanWithoutRing(RowOfFamily(Family::kBlas))};
   if (!p.reads_ab()) return {PlanWithoutRing(RowOfFamily(Family::kEpilogueOnly))};
   ForEachPlan(p, constraints, StageCounts::kAll, traits_,
-              [&](const Plan& plan) { plans.push_back(plan); });
+              [&](const Plan& plan) { plans.push_back(FillInRest(plan, p, traits_)); });
   // Stable: of equals, the earlier row and the fewer stages.
   std::stable_sort(plans.begin(), plans.end(), [](const Plan& x, const Plan& y) {
     return x.predicted_seconds < y.predicted_seconds;
@@ -301,6 +317,7 @@ StatusOr<Plan> Planner::PlanFor(const GemmProblem& p, const PlanConstraints& con
     if (!best || plan.predicted_seconds < best->predicted_seconds) best = plan;
   });
   if (!best) return CannotMeet(constraints, p, traits_);
+  *best = FillInRest(*best, p, traits_);
   if (constraints.any()) best->source = PlanSource::kForced;
   if (constraints.stages) best->limit = StageLimit::kForced;
   return *best;
@@ -317,9 +334,10 @@ StatusOr<Plan> Planner::Complete(const GemmProblem& p, const Plan& choice) const
   Plan plan;
   plan.row = choice.row, plan.stages = choice.stages;
   plan.split_k = choice.split_k, plan.pair = choice.pair;
-  const Family family = kKernelTable[plan.row].config.family;
-  if (family == Family::kBlas || family == Family::kEpilogueOnly) return plan;
-  return FillIn(plan, p, traits_);
+  const KernelConfig& c = kKernelTable[plan.row].config;
+  if (c.family == Family::kBlas || c.family == Family::kEpilogueOnly) return plan;
+  Predict(plan, ResidentBlocksOf(c, p, plan.stages, traits_), p, traits_);
+  return FillInRest(plan, p, traits_);
 }
 
 std::optional<Plan> Planner::FastestBut(const GemmProblem& p, std::span<const Plan> but) const {
@@ -330,6 +348,7 @@ std::optional<Plan> Planner::FastestBut(const GemmProblem& p, std::span<const Pl
     const auto same = [&plan](const Plan& other) { return SameLaunch(plan, other); };
     if (std::none_of(but.begin(), but.end(), same)) best = plan;
   });
+  if (best) *best = FillInRest(*best, p, traits_);
   return best;
 }
 

@@ -139,6 +139,7 @@ bool TunedPlanner::Learn(TuningEntry entry) {
   std::stable_sort(plans.begin(), plans.end(), [](const MeasuredPlan& x, const MeasuredPlan& y) {
     return x.seconds < y.seconds;
   });
+  if (plans.size() > kMaxPlans) plans.resize(kMaxPlans);
   entry.plans = std::move(plans);
   {
     MutexLock lock(mu_);

@@ -16,6 +16,8 @@ namespace gemmd {
 
 class TunedPlanner {  // Thread-safe.
  public:
+  static constexpr size_t kMaxPlans = 16;  // that are kept of an entry
+
   explicit TunedPlanner(DeviceTraits traits);
 
   // The model alone.
@@ -34,8 +36,8 @@ class TunedPlanner {  // Thread-safe.
                                const PlanConstraints& constraints = {}) const;
 
   // From now on plans take it into account; replaces what was known of the same problem. Leaves out
-  // plans that cannot run, and times that are not above 0 and finite; false when nothing is left to
-  // learn.
+  // plans that cannot run, times that are not above 0 and finite, and all but the kMaxPlans
+  // fastest; false when nothing is left to learn.
   bool Learn(TuningEntry entry);
   // Everything that was learnt, the oldest first.
   std::vector<TuningEntry> Learnt() const;

@@ -10,34 +10,45 @@
 
 namespace gemmd {
 
+// What a method does, and so which statuses it has.
+enum class CallKind : uint8_t {
+  kProduct,
+  kQuestion,  // about the server
+  kRun,       // of tuning or a study
+  kOther,
+  kUnbuilt,  // announced, and answers UNIMPLEMENTED
+};
+
 struct CallMethod {
   std::string_view path;  // on the wire, without the leading '/'
   std::string_view name;  // metric label
-  bool served;            // false: announced, and answers UNIMPLEMENTED
+  CallKind kind;
 };
 
 // Every method that is counted by its own name.
 inline constexpr CallMethod kCallMethods[] = {
-    {"gemmd.v1.GemmService/Gemm", "Gemm", true},
-    {"gemmd.v1.GemmService/GemmStream", "GemmStream", false},
-    {"gemmd.v1.ServerService/GetServerInfo", "GetServerInfo", true},
-    {"gemmd.v1.ServerService/ListKernels", "ListKernels", true},
-    {"gemmd.v1.ServerService/ExplainPlan", "ExplainPlan", true},
-    {"gemmd.v1.ServerService/GetStatistics", "GetStatistics", true},
-    {"gemmd.v1.ServerService/Tune", "Tune", false},
-    {"gemmd.v1.ServerService/Study", "Study", false},
-    {"gemmd.v1.ServerService/Profile", "Profile", false},
-    {"gemmd.v1.TensorService/PutTensor", "PutTensor", false},
-    {"gemmd.v1.TensorService/GetTensor", "GetTensor", false},
-    {"gemmd.v1.TensorService/StatTensor", "StatTensor", false},
-    {"gemmd.v1.TensorService/ListTensors", "ListTensors", false},
-    {"gemmd.v1.TensorService/DeleteTensor", "DeleteTensor", false},
-    {"gemmd.v1.SharedMemoryService/RegisterSharedMemory", "RegisterSharedMemory", false},
-    {"gemmd.v1.SharedMemoryService/UnregisterSharedMemory", "UnregisterSharedMemory", false},
-    {"gemmd.v1.SharedMemoryService/ListSharedMemory", "ListSharedMemory", false},
-    {"grpc.health.v1.Health/Check", "HealthCheck", true},
-    {"grpc.health.v1.Health/Watch", "HealthWatch", true},
-    {"", "other", true},  // reflection, and whatever a caller makes up
+    {"gemmd.v1.GemmService/Gemm", "Gemm", CallKind::kProduct},
+    {"gemmd.v1.GemmService/GemmStream", "GemmStream", CallKind::kUnbuilt},
+    {"gemmd.v1.ServerService/GetServerInfo", "GetServerInfo", CallKind::kQuestion},
+    {"gemmd.v1.ServerService/ListKernels", "ListKernels", CallKind::kQuestion},
+    {"gemmd.v1.ServerService/ExplainPlan", "ExplainPlan", CallKind::kQuestion},
+    {"gemmd.v1.ServerService/GetStatistics", "GetStatistics", CallKind::kQuestion},
+    {"gemmd.v1.ServerService/Tune", "Tune", CallKind::kRun},
+    {"gemmd.v1.ServerService/Study", "Study", CallKind::kRun},
+    {"gemmd.v1.ServerService/Profile", "Profile", CallKind::kUnbuilt},
+    {"gemmd.v1.TensorService/PutTensor", "PutTensor", CallKind::kUnbuilt},
+    {"gemmd.v1.TensorService/GetTensor", "GetTensor", CallKind::kUnbuilt},
+    {"gemmd.v1.TensorService/StatTensor", "StatTensor", CallKind::kUnbuilt},
+    {"gemmd.v1.TensorService/ListTensors", "ListTensors", CallKind::kUnbuilt},
+    {"gemmd.v1.TensorService/DeleteTensor", "DeleteTensor", CallKind::kUnbuilt},
+    {"gemmd.v1.SharedMemoryService/RegisterSharedMemory", "RegisterSharedMemory",
+     CallKind::kUnbuilt},
+    {"gemmd.v1.SharedMemoryService/UnregisterSharedMemory", "UnregisterSharedMemory",
+     CallKind::kUnbuilt},
+    {"gemmd.v1.SharedMemoryService/ListSharedMemory", "ListSharedMemory", CallKind::kUnbuilt},
+    {"grpc.health.v1.Health/Check", "HealthCheck", CallKind::kOther},
+    {"grpc.health.v1.Health/Watch", "HealthWatch", CallKind::kOther},
+    {"", "other", CallKind::kOther},  // reflection, and whatever a caller makes up
 };
 inline constexpr int kCallMethodCount = static_cast<int>(std::size(kCallMethods));
 inline constexpr int kOtherCall = kCallMethodCount - 1;

@@ -60,6 +60,7 @@ class Engine::Impl {
   bool WaitIdle(SteadyClock::time_point deadline);
   void CutQueue();
 
+  Fleet& fleet() { return fleet_; }
   const Fleet& fleet() const { return fleet_; }
   bool draining() const;
   int queued_requests() const;
@@ -482,6 +483,10 @@ void Engine::CutQueue() { impl_->CutQueue(); }
 StatusOr<Plan> Engine::Explain(const GemmProblem& problem,
                                const PlanConstraints& constraints) const {
   return impl_->fleet().PlanFor(problem, constraints);
+}
+TunedPlanner& Engine::planner(int backend) { return impl_->fleet().planner(backend); }
+const TunedPlanner& Engine::planner(int backend) const {
+  return std::as_const(*impl_).fleet().planner(backend);
 }
 bool Engine::healthy() const { return impl_->fleet().healthy(); }
 bool Engine::draining() const { return impl_->draining(); }

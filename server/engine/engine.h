@@ -13,6 +13,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/core/status.h"
+#include "kernels/plan/tuned_planner.h"
 #include "server/engine/observer.h"
 #include "server/engine/request.h"
 #include "server/engine/request_queue.h"
@@ -61,6 +62,11 @@ class Engine {  // Thread-safe.
 
   // The plan a request would get, without running it.
   StatusOr<Plan> Explain(const GemmProblem& problem, const PlanConstraints& constraints) const;
+
+  // Of the backend at that place in `backends`; equal devices have the same one. What it learns,
+  // requests are planned with.
+  TunedPlanner& planner(int backend);
+  const TunedPlanner& planner(int backend) const;
 
   bool healthy() const;  // false once any backend is not
   bool draining() const;

@@ -6,9 +6,20 @@
 namespace gemmd {
 namespace {
 
-std::vector<Planner> PlannersOf(const std::vector<Backend*>& backends) {
-  std::vector<Planner> planners;
-  for (const Backend* backend : backends) planners.emplace_back(backend->traits());
+// Whether times measured on one hold on the other.
+bool AreEqual(const DeviceTraits& x, const DeviceTraits& y) {
+  return x.kind == y.kind && x.name == y.name && x.sm_count == y.sm_count;
+}
+
+std::vector<std::shared_ptr<TunedPlanner>> PlannersOf(const std::vector<Backend*>& backends) {
+  std::vector<std::shared_ptr<TunedPlanner>> planners;
+  for (const Backend* backend : backends) {
+    const DeviceTraits& traits = backend->traits();
+    const auto equal = std::find_if(planners.begin(), planners.end(), [&](const auto& planner) {
+      return AreEqual(planner->model().traits(), traits);
+    });
+    planners.push_back(equal == planners.end() ? std::make_shared<TunedPlanner>(traits) : *equal);
+  }
   return planners;
 }
 
@@ -34,9 +45,9 @@ void Fleet::SetReleaseListener(const std::function<void()>& listener) {
 
 std::optional<Refusal> Fleet::CheckRunnable(int index, const GemmProblem& problem,
                                             const PlanConstraints& constraints) const {
-  Status status = CheckSupported(problem, planners_[index].traits());
+  Status status = CheckSupported(problem, backends_[index]->traits());
   if (status.ok() && constraints.any()) {
-    status = planners_[index].PlanFor(problem, constraints).status();
+    status = planners_[index]->PlanFor(problem, constraints).status();
   }
   if (!status.ok()) return Refusal{RejectReason::kUnsupported, std::move(status)};
   status = backends_[index]->CheckFits(problem);
@@ -87,9 +98,9 @@ std::optional<Seat> Fleet::TryAcquire(const GemmProblem& problem, uint64_t runna
 
 StatusOr<Plan> Fleet::PlanFor(const GemmProblem& problem,
                               const PlanConstraints& constraints) const {
-  StatusOr<Plan> first = planners_.front().PlanFor(problem, constraints);
+  StatusOr<Plan> first = planners_.front()->PlanFor(problem, constraints);
   for (size_t i = 1; i < planners_.size() && !first.ok(); ++i) {
-    StatusOr<Plan> other = planners_[i].PlanFor(problem, constraints);
+    StatusOr<Plan> other = planners_[i]->PlanFor(problem, constraints);
     if (other.ok()) return other;
   }
   return first;

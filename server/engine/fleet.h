@@ -4,11 +4,12 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "kernels/backend.h"
-#include "kernels/plan/planner.h"
+#include "kernels/plan/tuned_planner.h"
 #include "server/engine/observer.h"
 
 namespace gemmd {
@@ -24,7 +25,9 @@ class Fleet {  // Thread-safe. At most 64 backends, which outlive it.
   explicit Fleet(std::vector<Backend*> backends);
 
   const Backend& backend(int index) const { return *backends_[index]; }
-  const Planner& planner(int index) const { return planners_[index]; }
+  // Backends on equal devices have one planner: what is learnt on one of them holds for all.
+  TunedPlanner& planner(int index) { return *planners_[index]; }
+  const TunedPlanner& planner(int index) const { return *planners_[index]; }
   int lanes() const;
   bool healthy() const;  // false once any backend is not
 
@@ -48,8 +51,8 @@ class Fleet {  // Thread-safe. At most 64 backends, which outlive it.
                                        const PlanConstraints& constraints) const;
 
   const std::vector<Backend*> backends_;
-  const std::vector<Planner> planners_;  // one a backend
-  std::atomic<uint32_t> first_{0};       // where the round robin starts; any order will do
+  const std::vector<std::shared_ptr<TunedPlanner>> planners_;  // of each backend
+  std::atomic<uint32_t> first_{0};  // where the round robin starts; any order will do
 };
 
 }  // namespace gemmd

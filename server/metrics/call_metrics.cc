@@ -8,13 +8,33 @@ namespace {
 
 using prometheus::BuildCounter;
 
-constexpr StatusCode kServedCodes[] = {
+// Those that calls of a kind are answered with. One that is not here counts as UNKNOWN.
+constexpr StatusCode kCommonCodes[] = {
     StatusCode::kOk,          StatusCode::kCancelled,         StatusCode::kUnknown,
     StatusCode::kOutOfRange,  StatusCode::kInvalidArgument,   StatusCode::kDeadlineExceeded,
     StatusCode::kNotFound,    StatusCode::kResourceExhausted, StatusCode::kUnimplemented,
     StatusCode::kUnavailable, StatusCode::kInternal};
+constexpr StatusCode kQuestionCodes[] = {
+    StatusCode::kOk,           StatusCode::kCancelled,       StatusCode::kUnknown,
+    StatusCode::kInternal,     StatusCode::kInvalidArgument, StatusCode::kResourceExhausted,
+    StatusCode::kUnimplemented};
+constexpr StatusCode kRunCodes[] = {
+    StatusCode::kOk,          StatusCode::kCancelled,          StatusCode::kUnknown,
+    StatusCode::kInternal,    StatusCode::kInvalidArgument,    StatusCode::kResourceExhausted,
+    StatusCode::kUnavailable, StatusCode::kFailedPrecondition, StatusCode::kUnimplemented};
 constexpr StatusCode kUnbuiltCodes[] = {StatusCode::kCancelled, StatusCode::kUnknown,
                                         StatusCode::kUnimplemented};
+
+std::span<const StatusCode> CodesOf(CallKind kind) {
+  switch (kind) {
+    case CallKind::kProduct:
+    case CallKind::kOther: return kCommonCodes;
+    case CallKind::kQuestion: return kQuestionCodes;
+    case CallKind::kRun: return kRunCodes;
+    case CallKind::kUnbuilt: return kUnbuiltCodes;
+  }
+  return kUnbuiltCodes;
+}
 
 size_t Index(StatusCode code) { return static_cast<size_t>(code); }
 
@@ -34,10 +54,7 @@ CallMetrics::CallMetrics(prometheus::Registry& registry) {
   for (size_t method = 0; method < kCallMethodCount; ++method) {
     const std::string name(kCallMethods[method].name);
     started_[method] = &started.Add({{"method", name}});
-    const std::span<const StatusCode> codes = kCallMethods[method].served
-                                                  ? std::span<const StatusCode>(kServedCodes)
-                                                  : std::span<const StatusCode>(kUnbuiltCodes);
-    for (const StatusCode code : codes) {
+    for (const StatusCode code : CodesOf(kCallMethods[method].kind)) {
       ended_[method][Index(code)] =
           &ended.Add({{"method", name}, {"code", std::string(StatusCodeName(code))}});
     }

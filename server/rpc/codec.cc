@@ -1,5 +1,6 @@
 #include "server/rpc/codec.h"
 
+#include <cstdlib>
 #include <limits>
 #include <optional>
 #include <string_view>
@@ -336,6 +337,13 @@ StatusOr<DecodedGemm> DecodeGemm(const v1::GemmRequest& request, int64_t max_res
   return out;
 }
 
+// What is said of field `from`, said of the same field as another message names it.
+Status Renamed(const Status& status, std::string_view from, std::string_view to) {
+  std::string message = status.message();
+  if (message.starts_with(from)) message.replace(0, from.size(), to);
+  return Status(status.code(), std::move(message)).WithField(std::string(to));
+}
+
 // ExplainPlanRequest has names of its own for some of what Gemm's operands say.
 Status InTermsOfExplain(const Status& status) {
   struct Rename {
@@ -343,10 +351,7 @@ Status InTermsOfExplain(const Status& status) {
   };
   constexpr Rename kLds[] = {{"a.ld", "lda"}, {"b.ld", "ldb"}, {"c.ld", "ldc"}};
   for (const Rename& ld : kLds) {
-    if (status.field() != ld.from) continue;
-    std::string message = status.message();
-    if (message.starts_with(ld.from)) message.replace(0, ld.from.size(), ld.to);
-    return Status(status.code(), std::move(message)).WithField(std::string(ld.to));
+    if (status.field() == ld.from) return Renamed(status, ld.from, ld.to);
   }
   if (!status.field().ends_with(".batch_stride")) return status;
   // Strides are packed: the batch is at fault.
@@ -375,6 +380,83 @@ StatusOr<DecodedExplain> DecodeExplain(const v1::ExplainPlanRequest& request) {
   out.max_candidates =
       request.max_candidates() == 0 ? kDefaultCandidates : request.max_candidates();
   return out;
+}
+
+namespace {
+
+StatusOr<GemmProblem> DecodePacked(const v1::Problem& in) {
+  GemmProblem problem;
+  RETURN_IF_ERROR(DecodeScalars(in, /*has_bias=*/false, &problem));
+  SetLayouts({}, {}, {}, &problem);
+  RETURN_IF_ERROR(InTermsOfExplain(ValidateProblem(problem)));
+  return problem;
+}
+
+StatusOr<std::vector<GemmProblem>> DecodeProblems(
+    const google::protobuf::RepeatedPtrField<v1::Problem>& in) {
+  if (in.size() > kMaxTuningProblems) {
+    return InvalidArgument("problems", "problems has " + Str(in.size()) +
+                                           " entries, the limit is " + Str(kMaxTuningProblems));
+  }
+  std::vector<GemmProblem> out;
+  for (int i = 0; i < in.size(); ++i) {
+    StatusOr<GemmProblem> problem = DecodePacked(in[i]);
+    if (!problem.ok()) return AboutProblem(i, problem.status());
+    out.push_back(*problem);
+  }
+  return out;
+}
+
+constexpr int64_t kMaxBudgetSeconds = 7LL * 24 * 3600;
+
+StatusOr<Nanoseconds> DecodeBudget(const google::protobuf::Duration& in) {
+  const Nanoseconds budget = std::abs(in.seconds()) > kMaxBudgetSeconds
+                                 ? Nanoseconds(-1)
+                                 : std::chrono::seconds(in.seconds()) + Nanoseconds(in.nanos());
+  if (budget.count() > 0 && budget <= std::chrono::seconds(kMaxBudgetSeconds)) return budget;
+  return InvalidArgument("budget", "budget=" + Str(in.seconds()) + " s and " + Str(in.nanos()) +
+                                       " ns is not above 0 and at most " + Str(kMaxBudgetSeconds) +
+                                       " s");
+}
+
+}  // namespace
+
+StatusOr<DecodedTune> DecodeTune(const v1::TuneRequest& request) {
+  DecodedTune out;
+  RETURN_IF_ERROR(CheckNoUnknownFields(request, "request"));
+  if (request.calibrate()) {
+    return Unimplemented("calibrate: this server measures plans, not the model's constants")
+        .WithField("calibrate");
+  }
+  ASSIGN_OR_RETURN(out.problems, DecodeProblems(request.problems()));
+  out.served = request.served();
+  if (out.problems.empty() && !out.served) {
+    return InvalidArgument("problems", "problems has no entries; at least 1, or served");
+  }
+  if (request.has_budget()) {
+    ASSIGN_OR_RETURN(out.budget, DecodeBudget(request.budget()));
+  }
+  return out;
+}
+
+StatusOr<DecodedStudy> DecodeStudy(const v1::StudyRequest& request) {
+  DecodedStudy out;
+  RETURN_IF_ERROR(CheckNoUnknownFields(request, "request"));
+  ASSIGN_OR_RETURN(out.problems, DecodeProblems(request.problems()));
+  v1::PlanOptions options;
+  options.set_kernel(request.kernel());
+  const StatusOr<PlanConstraints> constraints = DecodePlanOptions(options);
+  if (!constraints.ok()) return InTermsOfStudy(constraints.status());
+  out.row = constraints->row;
+  out.max_stages = request.max_stages();
+  if (out.max_stages < 0) {
+    return InvalidArgument("max_stages", "max_stages=" + Str(out.max_stages) + " is below 0");
+  }
+  return out;
+}
+
+Status InTermsOfStudy(const Status& status) {
+  return status.field() == "plan.kernel" ? Renamed(status, "plan.kernel", "kernel") : status;
 }
 
 }  // namespace gemmd

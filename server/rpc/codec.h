@@ -6,7 +6,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "gemmd/v1/gemm.pb.h"
 #include "gemmd/v1/server.pb.h"
@@ -14,6 +16,7 @@
 #include "kernels/core/gemm_types.h"
 #include "kernels/core/status.h"
 #include "server/engine/request.h"
+#include "server/tuning/tuner.h"
 
 namespace gemmd {
 
@@ -44,10 +47,31 @@ struct DecodedExplain {
 };
 StatusOr<DecodedExplain> DecodeExplain(const v1::ExplainPlanRequest& request);
 
+// Operands are packed. UNIMPLEMENTED for calibration; else INVALID_ARGUMENT, with the field, also
+// for more problems than one run takes.
+struct DecodedTune {
+  std::vector<GemmProblem> problems;
+  bool served = false;
+  std::optional<Nanoseconds> budget;
+};
+StatusOr<DecodedTune> DecodeTune(const v1::TuneRequest& request);
+
+struct DecodedStudy {
+  std::vector<GemmProblem> problems;
+  std::optional<int> row;  // into kKernelTable
+  int max_stages = 0;      // 0: what fits
+};
+StatusOr<DecodedStudy> DecodeStudy(const v1::StudyRequest& request);
+// The planner's refusal of StudyRequest.kernel, in that message's terms.
+Status InTermsOfStudy(const Status& status);
+
 v1::DataType ToProto(DType type);
 v1::ComputeMode ToProto(ComputeMode mode);
+v1::Problem ToProto(const GemmProblem& problem);  // without its layouts
 v1::Plan ToProto(const Plan& plan);
 v1::StallCycles ToProto(const StallSample& stalls);
+v1::TuneProgress ToProto(const TuneStep& step);
+v1::StudyPoint ToProto(const StudyStep& step);
 google::protobuf::Duration ToProto(Nanoseconds time);
 google::protobuf::Duration SecondsToProto(double seconds);
 

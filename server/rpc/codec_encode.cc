@@ -15,6 +15,16 @@ v1::PlanSource ToProto(PlanSource source) {
   return v1::PLAN_SOURCE_UNSPECIFIED;
 }
 
+v1::Activation ToProto(Activation act) {
+  switch (act) {
+    case Activation::kNone: return v1::ACTIVATION_NONE;
+    case Activation::kRelu: return v1::ACTIVATION_RELU;
+    case Activation::kGelu: return v1::ACTIVATION_GELU;
+    case Activation::kSilu: return v1::ACTIVATION_SILU;
+  }
+  return v1::ACTIVATION_NONE;
+}
+
 v1::StageLimit ToProto(StageLimit limit) {
   switch (limit) {
     case StageLimit::kNone: return v1::STAGE_LIMIT_NONE;
@@ -67,6 +77,49 @@ google::protobuf::Duration SecondsToProto(double seconds) {
   return ToProto(Nanoseconds(std::llround(clamped * 1e9)));
 }
 
+v1::Problem ToProto(const GemmProblem& problem) {
+  v1::Problem out;
+  out.set_m(problem.m);
+  out.set_n(problem.n);
+  out.set_k(problem.k);
+  out.set_batch(problem.batch);
+  out.set_trans_a(problem.op_a == Op::kT ? v1::TRANSPOSE_TRANS : v1::TRANSPOSE_NONE);
+  out.set_trans_b(problem.op_b == Op::kT ? v1::TRANSPOSE_TRANS : v1::TRANSPOSE_NONE);
+  out.set_type_a(ToProto(problem.type_a));
+  out.set_type_b(ToProto(problem.type_b));
+  out.set_type_d(ToProto(problem.type_d));
+  out.set_compute_mode(ToProto(problem.mode));
+  out.set_alpha(problem.alpha);
+  out.set_beta(problem.beta);
+  out.set_bias_axis(problem.bias == BiasAxis::kPerRow ? v1::BIAS_AXIS_PER_ROW
+                                                      : v1::BIAS_AXIS_PER_COLUMN);
+  out.set_activation(ToProto(problem.act));
+  out.set_deterministic(problem.deterministic);
+  return out;
+}
+
+v1::TuneProgress ToProto(const TuneStep& step) {
+  v1::TuneProgress out;
+  out.set_done(step.done);
+  out.set_total(step.total);
+  if (!step.problem) return out;
+  *out.mutable_problem() = ToProto(*step.problem);
+  if (step.best) *out.mutable_best() = ToProto(*step.best);
+  *out.mutable_time_left() = SecondsToProto(step.seconds_left);
+  return out;
+}
+
+v1::StudyPoint ToProto(const StudyStep& step) {
+  const PlanTiming& timing = step.timing;
+  v1::StudyPoint out;
+  *out.mutable_problem() = ToProto(step.problem);
+  *out.mutable_plan() = ToProto(step.plan);
+  *out.mutable_median() = SecondsToProto(timing.median_seconds);
+  *out.mutable_spread() = SecondsToProto(timing.p95_seconds - timing.p5_seconds);
+  if (timing.stalls.measured) *out.mutable_stalls() = ToProto(timing.stalls);
+  return out;
+}
+
 v1::Plan ToProto(const Plan& plan) {
   v1::Plan out;
   out.set_kernel(std::string(plan.kernel()));
@@ -77,6 +130,10 @@ v1::Plan ToProto(const Plan& plan) {
   out.set_resident_blocks(plan.resident_blocks);
   out.set_smem_bytes(plan.smem_bytes);
   if (plan.predicted_seconds > 0) *out.mutable_predicted() = SecondsToProto(plan.predicted_seconds);
+  if (plan.measured_seconds > 0) *out.mutable_measured() = SecondsToProto(plan.measured_seconds);
+  out.set_pair(plan.pair);
+  out.set_registers(plan.registers_per_thread);
+  out.set_waves(plan.waves);
   return out;
 }
 

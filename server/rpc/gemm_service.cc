@@ -106,7 +106,7 @@ class GemmServiceImpl::Call final : public grpc::ServerUnaryReactor {
     if (reply_bytes_) service->replies_->GiveBack(*reply_bytes_);
     const bool counted = reply_bytes_.has_value();
     delete this;
-    if (counted) service->CallEnded();
+    if (counted) service->open_calls_.Ended();
   }
 
   // Views into request_.
@@ -131,7 +131,7 @@ class GemmServiceImpl::Call final : public grpc::ServerUnaryReactor {
           .WithRetryAfter(kRetryWhenFull);
     }
     reply_bytes_ = bytes;
-    service_->CallStarted();
+    service_->open_calls_.Started();
     return OkStatus();
   }
 
@@ -234,29 +234,6 @@ grpc::ServerBidiReactor<v1::GemmStreamRequest, v1::GemmStreamResponse>* GemmServ
       "this server has no GemmStream; send operands inline to GemmService.Gemm, whose messages may "
       "have up to " +
       std::to_string(max_message_bytes_) + " bytes"));
-}
-
-bool GemmServiceImpl::WaitIdle(SteadyClock::time_point deadline) {
-  MutexLock lock(mu_);
-  while (calls_ > 0) {
-    if (!idle_.WaitUntil(mu_, deadline)) return calls_ == 0;
-  }
-  return true;
-}
-
-int GemmServiceImpl::open_calls() const {
-  MutexLock lock(mu_);
-  return calls_;
-}
-
-void GemmServiceImpl::CallStarted() {
-  MutexLock lock(mu_);
-  ++calls_;
-}
-
-void GemmServiceImpl::CallEnded() {
-  MutexLock lock(mu_);
-  if (--calls_ == 0) idle_.NotifyAll();
 }
 
 std::string GemmServiceImpl::NewRequestId() {

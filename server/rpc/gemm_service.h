@@ -8,10 +8,10 @@
 #include <spdlog/logger.h>
 
 #include "gemmd/v1/gemm.grpc.pb.h"
-#include "kernels/core/mutex.h"
 #include "server/engine/call_observer.h"
 #include "server/engine/engine.h"
 #include "server/engine/reply_budget.h"
+#include "server/rpc/open_calls.h"
 
 namespace gemmd {
 
@@ -36,14 +36,12 @@ class GemmServiceImpl final : public GemmServiceBase {  // Thread-safe.
 
   // Waits until every call that was not refused has ended and its reply has left; false when
   // `deadline` passed first.
-  bool WaitIdle(SteadyClock::time_point deadline);
-  int open_calls() const;
+  bool WaitIdle(SteadyClock::time_point deadline) { return open_calls_.WaitIdle(deadline); }
+  int open_calls() const { return open_calls_.count(); }
 
  private:
   class Call;
 
-  void CallStarted();
-  void CallEnded();
   std::string NewRequestId();
 
   Engine* const engine_;
@@ -54,10 +52,7 @@ class GemmServiceImpl final : public GemmServiceBase {  // Thread-safe.
   spdlog::logger* const log_;
   const std::string id_prefix_;       // tells this process's ids from another's
   std::atomic<uint64_t> next_id_{1};  // relaxed: only has to be unique
-
-  mutable Mutex mu_;
-  CondVar idle_;
-  int calls_ GUARDED_BY(mu_) = 0;
+  OpenCalls open_calls_;
 };
 
 }  // namespace gemmd

@@ -1,6 +1,7 @@
 // Reactors for streaming calls that this server refuses outright.
 #pragma once
 
+#include <grpcpp/server_context.h>
 #include <grpcpp/support/server_callback.h>
 
 #include "kernels/core/status.h"

@@ -68,11 +68,12 @@ int DefaultFdLimit() {
 // Services before the server: it is destroyed first, and its calls use them.
 struct RpcServer::Parts {
   Parts(RpcOptions options_in, Engine* engine, ReplyBudget* replies, const RpcObservers& observers,
-        std::vector<const Backend*> backends, const TotalsObserver* totals, spdlog::logger* log)
+        std::vector<const Backend*> backends, const TotalsObserver* totals, const RpcTuning& tuning,
+        spdlog::logger* log)
       : options(std::move(options_in)),
         gemm(engine, replies, observers.products, observers.calls, options.facts.max_message_bytes,
              log),
-        server_info(options.facts, engine, std::move(backends), totals) {}
+        server_info(options.facts, engine, std::move(backends), totals, tuning) {}
 
   const RpcOptions options;
   GemmServiceImpl gemm;
@@ -88,13 +89,14 @@ RpcServer::RpcServer(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 
 StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
     RpcOptions options, Engine* engine, ReplyBudget* replies, const RpcObservers& observers,
-    std::vector<const Backend*> backends, const TotalsObserver* totals, spdlog::logger* log) {
+    std::vector<const Backend*> backends, const TotalsObserver* totals, const RpcTuning& tuning,
+    spdlog::logger* log) {
   // Both switch a service on for every builder of the process.
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
 
   auto parts = std::make_unique<Parts>(std::move(options), engine, replies, observers,
-                                       std::move(backends), totals, log);
+                                       std::move(backends), totals, tuning, log);
   ASSIGN_OR_RETURN(parts->listener, Listener::Bind(parts->options.host, parts->options.port, log));
   grpc::ServerBuilder builder;
   parts->acceptor = builder.experimental().AddExternalConnectionAcceptor(
@@ -130,7 +132,7 @@ std::string RpcServer::address() const {
 void RpcServer::StopServing() { parts_->server->GetHealthCheckService()->Shutdown(); }
 
 bool RpcServer::WaitIdle(SteadyClock::time_point deadline) {
-  return parts_->gemm.WaitIdle(deadline);
+  return parts_->gemm.WaitIdle(deadline) && parts_->server_info.open_runs().WaitIdle(deadline);
 }
 
 int RpcServer::open_gemm_calls() const { return parts_->gemm.open_calls(); }

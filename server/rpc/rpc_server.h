@@ -37,9 +37,12 @@ class RpcServer {  // Thread-safe, but for Shutdown and the destructor.
  public:
   // Serves when it returns, and health says SERVING. FAILED_PRECONDITION naming the address when
   // it cannot be bound. What the pointers name outlives the server.
-  static StatusOr<std::unique_ptr<RpcServer>> Start(
-      RpcOptions options, Engine* engine, ReplyBudget* replies, const RpcObservers& observers,
-      std::vector<const Backend*> backends, const TotalsObserver* totals, spdlog::logger* log);
+  static StatusOr<std::unique_ptr<RpcServer>> Start(RpcOptions options, Engine* engine,
+                                                    ReplyBudget* replies,
+                                                    const RpcObservers& observers,
+                                                    std::vector<const Backend*> backends,
+                                                    const TotalsObserver* totals,
+                                                    const RpcTuning& tuning, spdlog::logger* log);
   ~RpcServer();
   RpcServer(const RpcServer&) = delete;
   RpcServer& operator=(const RpcServer&) = delete;
@@ -49,7 +52,7 @@ class RpcServer {  // Thread-safe, but for Shutdown and the destructor.
 
   // Health turns NOT_SERVING for every name, and stays so.
   void StopServing();
-  // Waits until no Gemm call is open; false when `deadline` passed first.
+  // Waits until no call of Gemm, Tune or Study is open; false when `deadline` passed first.
   bool WaitIdle(SteadyClock::time_point deadline);
   int open_gemm_calls() const;
   // Refuses connections at once, and ends those that are open: the ones whose callers are still

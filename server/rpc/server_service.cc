@@ -6,6 +6,7 @@
 #include "kernels/plan/kernel_table.h"
 #include "server/rpc/codec.h"
 #include "server/rpc/refuse.h"
+#include "server/rpc/tuning_calls.h"
 
 namespace gemmd {
 namespace {
@@ -64,21 +65,18 @@ void FillDevice(const Backend& backend, v1::Device* out) {
   out->set_lanes(backend.usage().lanes);
 }
 
-Status NotBuilt(const std::string& call, const std::string& instead) {
-  return Unimplemented("this server has no " + call + "; " + instead);
-}
-
 }  // namespace
 
 ServerServiceImpl::ServerServiceImpl(RpcFacts facts, const Engine* engine,
                                      std::vector<const Backend*> backends,
-                                     const TotalsObserver* totals)
+                                     const TotalsObserver* totals, const RpcTuning& tuning)
     : facts_(std::move(facts)),
       engine_(engine),
       backends_(std::move(backends)),
       totals_(totals),
-      planner_(backends_.front()->traits()),
-      types_(SupportedTypes(planner_.traits())) {}
+      tuning_(tuning),
+      traits_(backends_.front()->traits()),
+      types_(SupportedTypes(traits_)) {}
 
 grpc::ServerUnaryReactor* ServerServiceImpl::GetServerInfo(grpc::CallbackServerContext* context,
                                                            const v1::GetServerInfoRequest*,
@@ -119,9 +117,8 @@ grpc::ServerUnaryReactor* ServerServiceImpl::ListKernels(grpc::CallbackServerCon
     kernel->set_threads(Threads(config));
     kernel->set_max_stages(config.max_stages);
     kernel->set_stage_bytes(StageBytes(config));
-    const bool usable = std::ranges::any_of(types_, [&](const GemmProblem& problem) {
-      return TakesTypes(config, problem, planner_.traits());
-    });
+    const bool usable = std::ranges::any_of(
+        types_, [&](const GemmProblem& problem) { return TakesTypes(config, problem, traits_); });
     kernel->set_usable(usable);
   }
   return FinishUnary(context, OkStatus());
@@ -135,7 +132,7 @@ grpc::ServerUnaryReactor* ServerServiceImpl::ExplainPlan(grpc::CallbackServerCon
   const StatusOr<Plan> plan = engine_->Explain(decoded->problem, decoded->constraints);
   if (!plan.ok()) return FinishUnary(context, plan.status());
   *response->mutable_plan() = ToProto(*plan);
-  for (const Plan& candidate : planner_.Candidates(decoded->problem)) {
+  for (const Plan& candidate : engine_->planner(0).Candidates(decoded->problem)) {
     if (response->candidates_size() == decoded->max_candidates) break;
     *response->add_candidates() = ToProto(candidate);
   }
@@ -168,26 +165,21 @@ grpc::ServerUnaryReactor* ServerServiceImpl::GetStatistics(grpc::CallbackServerC
   return FinishUnary(context, OkStatus());
 }
 
-grpc::ServerWriteReactor<v1::TuneProgress>* ServerServiceImpl::Tune(grpc::CallbackServerContext*,
-                                                                    const v1::TuneRequest*) {
-  return RefuseWrite<v1::TuneProgress>(
-      NotBuilt("Tune", "PlanOptions of GemmService.Gemm force a kernel and its stages"));
+grpc::ServerWriteReactor<v1::TuneProgress>* ServerServiceImpl::Tune(
+    grpc::CallbackServerContext*, const v1::TuneRequest* request) {
+  return TuneCall(tuning_, &open_runs_, *request);
 }
 
-grpc::ServerWriteReactor<v1::StudyPoint>* ServerServiceImpl::Study(grpc::CallbackServerContext*,
-                                                                   const v1::StudyRequest*) {
-  return RefuseWrite<v1::StudyPoint>(
-      NotBuilt("Study",
-               "call GemmService.Gemm with each PlanOptions.stages and read "
-               "Execution.phases"));
+grpc::ServerWriteReactor<v1::StudyPoint>* ServerServiceImpl::Study(
+    grpc::CallbackServerContext*, const v1::StudyRequest* request) {
+  return StudyCall(tuning_, &open_runs_, *request);
 }
 
 grpc::ServerUnaryReactor* ServerServiceImpl::Profile(grpc::CallbackServerContext* context,
                                                      const v1::ProfileRequest*,
                                                      v1::ProfileResponse*) {
-  return FinishUnary(context, NotBuilt("Profile",
-                                       "Execution.stalls of GemmService.Gemm say what a "
-                                       "kernel waited for"));
+  return FinishUnary(context, Unimplemented("this server has no Profile; Execution.stalls of "
+                                            "GemmService.Gemm say what a kernel waited for"));
 }
 
 }  // namespace gemmd

@@ -1,5 +1,5 @@
-// gemmd.v1.ServerService: what the server is, what it would do, and what it has done. Tune, Study
-// and Profile are announced and answer UNIMPLEMENTED.
+// gemmd.v1.ServerService: what the server is, what it would do, and what it has done; tuning and
+// studies. Profile is announced and answers UNIMPLEMENTED.
 #pragma once
 
 #include <chrono>
@@ -12,6 +12,8 @@
 #include "kernels/plan/planner.h"
 #include "server/engine/engine.h"
 #include "server/engine/totals.h"
+#include "server/rpc/open_calls.h"
+#include "server/rpc/tuning_calls.h"
 
 namespace gemmd {
 
@@ -30,7 +32,10 @@ class ServerServiceImpl final : public v1::ServerService::CallbackService {  // 
  public:
   // All outlive the service. At least one backend; all of one kind.
   ServerServiceImpl(RpcFacts facts, const Engine* engine, std::vector<const Backend*> backends,
-                    const TotalsObserver* totals);
+                    const TotalsObserver* totals, const RpcTuning& tuning);
+
+  // Runs of Tune and Study whose caller has not heard of their end.
+  OpenCalls& open_runs() { return open_runs_; }
 
   grpc::ServerUnaryReactor* GetServerInfo(grpc::CallbackServerContext* context,
                                           const v1::GetServerInfoRequest* request,
@@ -57,8 +62,10 @@ class ServerServiceImpl final : public v1::ServerService::CallbackService {  // 
   const Engine* const engine_;
   const std::vector<const Backend*> backends_;
   const TotalsObserver* const totals_;
-  const Planner planner_;                 // of the first device; the others are of its kind
+  const RpcTuning tuning_;
+  const DeviceTraits traits_;             // of the first device; the others are of its kind
   const std::vector<GemmProblem> types_;  // a small problem of each combination that runs here
+  OpenCalls open_runs_;
 };
 
 }  // namespace gemmd

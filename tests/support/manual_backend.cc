@@ -21,6 +21,23 @@ class ManualBackend::ManualLane : public Lane {
   const int index_;
 };
 
+class ManualBackend::ManualTimer : public PlanTimer {
+ public:
+  ManualTimer(ManualBackend* backend, const GemmProblem& problem)
+      : backend_(backend), problem_(problem) {}
+  // A tuning has two passes: the first is the one that counts.
+  StatusOr<std::vector<PlanTiming>> Time(std::span<const Plan> plans, const TimingOptions&,
+                                         std::stop_token stop) override {
+    if (!std::exchange(began_, true)) backend_->TimerBegan(problem_);
+    return backend_->Time(plans, std::move(stop));
+  }
+
+ private:
+  ManualBackend* const backend_;
+  const GemmProblem problem_;
+  bool began_ = false;
+};
+
 ManualBackend::ManualBackend(ManualBackendOptions options) : options_(std::move(options)) {
   for (int i = 0; i < options_.lanes; ++i) {
     lanes_.push_back(std::make_unique<ManualLane>(this, i));
@@ -69,8 +86,42 @@ void ManualBackend::Release(int lane, int64_t bytes) {
   if (listener) listener();
 }
 
-StatusOr<std::unique_ptr<PlanTimer>> ManualBackend::MakePlanTimer(const GemmProblem&) {
-  return Unimplemented("a manual backend times nothing");
+StatusOr<std::unique_ptr<PlanTimer>> ManualBackend::MakePlanTimer(const GemmProblem& problem) {
+  MutexLock lock(mu_);
+  if (next_timer_) return *std::exchange(next_timer_, std::nullopt);
+  return std::unique_ptr<PlanTimer>(std::make_unique<ManualTimer>(this, problem));
+}
+
+void ManualBackend::TimerBegan(const GemmProblem& problem) {
+  MutexLock lock(mu_);
+  timed_.push_back(problem);
+  changed_.NotifyAll();
+}
+
+StatusOr<std::vector<PlanTiming>> ManualBackend::Time(std::span<const Plan> plans,
+                                                      std::stop_token stop) {
+  const std::stop_callback wake(stop, [this] {
+    MutexLock lock(mu_);
+    changed_.NotifyAll();
+  });
+  std::function<double(const Plan&)> seconds;
+  {
+    MutexLock lock(mu_);
+    while (free_timers_ && timed_.size() > *free_timers_ && !stop.stop_requested()) {
+      changed_.Wait(mu_);
+    }
+    seconds = plan_seconds_;
+  }
+  if (stop.stop_requested()) return Cancelled("the timer was stopped");
+  std::vector<PlanTiming> timings;
+  for (const Plan& plan : plans) {
+    const double median = seconds ? seconds(plan) : 1e-3;
+    timings.push_back({.median_seconds = median,
+                       .p5_seconds = median * 0.9,
+                       .p95_seconds = median * 1.1,
+                       .stalls = {}});
+  }
+  return timings;
 }
 
 void ManualBackend::SetReleaseListener(std::function<void()> listener) {
@@ -125,6 +176,27 @@ void ManualBackend::SetHealthy(bool healthy) {
   healthy_ = healthy;
 }
 
+void ManualBackend::SetPlanSeconds(std::function<double(const Plan&)> seconds) {
+  MutexLock lock(mu_);
+  plan_seconds_ = std::move(seconds);
+}
+
+void ManualBackend::HoldTimers(size_t free) {
+  MutexLock lock(mu_);
+  free_timers_ = free;
+}
+
+void ManualBackend::ReleaseTimers() {
+  MutexLock lock(mu_);
+  free_timers_.reset();
+  changed_.NotifyAll();
+}
+
+void ManualBackend::FailNextTimer(Status status) {
+  MutexLock lock(mu_);
+  next_timer_ = std::move(status);
+}
+
 void ManualBackend::WaitForStarted(int count) {
   MutexLock lock(mu_);
   while (static_cast<int>(problems_.size()) < count) changed_.Wait(mu_);
@@ -133,6 +205,11 @@ void ManualBackend::WaitForStarted(int count) {
 void ManualBackend::WaitForRefused(int count) {
   MutexLock lock(mu_);
   while (refused_ < count) changed_.Wait(mu_);
+}
+
+void ManualBackend::WaitForTimers(int count) {
+  MutexLock lock(mu_);
+  while (static_cast<int>(timed_.size()) < count) changed_.Wait(mu_);
 }
 
 bool ManualBackend::healthy() const {
@@ -174,6 +251,11 @@ int ManualBackend::refused() const {
 std::vector<GemmProblem> ManualBackend::problems() const {
   MutexLock lock(mu_);
   return problems_;
+}
+
+std::vector<GemmProblem> ManualBackend::timed() const {
+  MutexLock lock(mu_);
+  return timed_;
 }
 
 }  // namespace gemmd::testing

@@ -1,10 +1,13 @@
-// A backend that does nothing by itself: work on its lanes ends when the test says so.
+// A backend that does nothing by itself: work on its lanes ends when the test says so, and its
+// timers answer what the test says.
 #pragma once
 
+#include <cstddef>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <stop_token>
 #include <string_view>
 #include <vector>
@@ -31,7 +34,8 @@ class ManualBackend : public Backend {
   const DeviceTraits& traits() const override { return options_.traits; }
   Status CheckFits(const GemmProblem& problem) const override;
   std::optional<LaneLease> TryAcquireLane(const GemmProblem& problem) override EXCLUDES(mu_);
-  StatusOr<std::unique_ptr<PlanTimer>> MakePlanTimer(const GemmProblem& problem) override;
+  StatusOr<std::unique_ptr<PlanTimer>> MakePlanTimer(const GemmProblem& problem) override
+      EXCLUDES(mu_);
   void SetReleaseListener(std::function<void()> listener) override EXCLUDES(mu_);
   bool healthy() const override EXCLUDES(mu_);
   BackendUsage usage() const override EXCLUDES(mu_);
@@ -45,10 +49,20 @@ class ManualBackend : public Backend {
   // The next Submit returns `status` and starts nothing.
   void FailNextSubmit(Status status) EXCLUDES(mu_);
   void SetHealthy(bool healthy) EXCLUDES(mu_);
+  // What a timer says of a plan from now on; else it is 1 ms.
+  void SetPlanSeconds(std::function<double(const Plan&)> seconds) EXCLUDES(mu_);
+  // From now on all timers but the first `free` ever measure on until they are released or asked
+  // to stop.
+  void HoldTimers(size_t free = 0) EXCLUDES(mu_);
+  void ReleaseTimers() EXCLUDES(mu_);
+  // The next MakePlanTimer returns `status`.
+  void FailNextTimer(Status status) EXCLUDES(mu_);
   // Blocks until `count` products in all have been started on lanes.
   void WaitForStarted(int count) EXCLUDES(mu_);
   // Blocks until a lane has been asked for in vain `count` times in all.
   void WaitForRefused(int count) EXCLUDES(mu_);
+  // Blocks until `count` timers in all have begun to measure.
+  void WaitForTimers(int count) EXCLUDES(mu_);
 
   int started() const EXCLUDES(mu_);
   int running() const EXCLUDES(mu_);
@@ -57,9 +71,12 @@ class ManualBackend : public Backend {
   int refused() const EXCLUDES(mu_);
   // Of every product started so far, in order.
   std::vector<GemmProblem> problems() const EXCLUDES(mu_);
+  // Of every timer that began to measure, in order.
+  std::vector<GemmProblem> timed() const EXCLUDES(mu_);
 
  private:
   class ManualLane;
+  class ManualTimer;
 
   struct Job {
     Lane::Done done;
@@ -67,6 +84,9 @@ class ManualBackend : public Backend {
   };
 
   Status SubmitOn(int lane, const GemmProblem& problem, Job job) EXCLUDES(mu_);
+  void TimerBegan(const GemmProblem& problem) EXCLUDES(mu_);
+  StatusOr<std::vector<PlanTiming>> Time(std::span<const Plan> plans, std::stop_token stop)
+      EXCLUDES(mu_);
   void Release(int lane, int64_t bytes) EXCLUDES(mu_);
 
   const ManualBackendOptions options_;
@@ -81,6 +101,10 @@ class ManualBackend : public Backend {
   bool healthy_ GUARDED_BY(mu_) = true;
   bool complete_at_once_ GUARDED_BY(mu_) = false;
   std::optional<Status> next_submit_ GUARDED_BY(mu_);
+  std::function<double(const Plan&)> plan_seconds_ GUARDED_BY(mu_);
+  std::vector<GemmProblem> timed_ GUARDED_BY(mu_);
+  std::optional<size_t> free_timers_ GUARDED_BY(mu_);  // nullopt: none is held
+  std::optional<Status> next_timer_ GUARDED_BY(mu_);
   std::function<void()> listener_ GUARDED_BY(mu_);
 };
 

@@ -405,9 +405,12 @@ TEST(CodecTest, ExecutionCarriesPlanAndPhases) {
   GemmResult result;
   result.plan = {.row = 0,
                  .stages = 4,
+                 .pair = true,
                  .limit = StageLimit::kResidency,
                  .source = PlanSource::kForced,
                  .smem_bytes = 99,
+                 .registers_per_thread = 168,
+                 .waves = 1.25,
                  .predicted_seconds = 1.5e-6};
   result.backend = "cuda";
   result.device = 1;
@@ -424,12 +427,18 @@ TEST(CodecTest, ExecutionCarriesPlanAndPhases) {
   EXPECT_EQ(out.plan().limit(), v1::STAGE_LIMIT_RESIDENCY);
   EXPECT_EQ(out.plan().source(), v1::PLAN_SOURCE_FORCED);
   EXPECT_EQ(out.plan().predicted().nanos(), 1500);
+  EXPECT_FALSE(out.plan().has_measured());
+  EXPECT_TRUE(out.plan().pair());
+  EXPECT_EQ(out.plan().registers(), 168);
+  EXPECT_EQ(out.plan().waves(), 1.25);
   EXPECT_EQ(out.phases().kernel().seconds(), 1);
   EXPECT_EQ(out.phases().kernel().nanos(), 500'000'000);
   EXPECT_FALSE(out.has_stalls());
   EXPECT_EQ(out.flops(), 48);
+  result.plan.measured_seconds = 2.5e-6;
   result.stalls = {.measured = true, .wait_full = 5, .k_tiles = 6};
   out = EncodeExecution("id", problem, result);
+  EXPECT_EQ(out.plan().measured().nanos(), 2500);
   EXPECT_EQ(out.stalls().wait_full(), 5U);
   EXPECT_EQ(out.stalls().k_tiles(), 6U);
 }
@@ -465,32 +474,6 @@ TEST(DecodeExplainTest, RefusalsNameItsOwnFields) {
   bad.set_lda(int64_t{1} << 58);
   bad.mutable_problem()->set_batch(1 << 20);
   EXPECT_EQ(field(bad), "problem.batch");
-}
-
-TEST(GrpcStatusTest, FieldAndRetryGoIntoTheDetails) {
-  const grpc::Status status = ToGrpcStatus(
-      InvalidArgument("a.ld", "a.ld=3 is below 4").WithRetryAfter(std::chrono::milliseconds(2500)));
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_EQ(status.error_message(), "a.ld=3 is below 4");
-  google::rpc::Status details;
-  ASSERT_TRUE(details.ParseFromString(status.error_details()));
-  EXPECT_EQ(details.code(), 3);
-  ASSERT_EQ(details.details_size(), 2);
-  google::rpc::BadRequest bad;
-  ASSERT_TRUE(details.details(0).UnpackTo(&bad));
-  EXPECT_EQ(bad.field_violations(0).field(), "a.ld");
-  google::rpc::RetryInfo retry;
-  ASSERT_TRUE(details.details(1).UnpackTo(&retry));
-  EXPECT_EQ(retry.retry_delay().seconds(), 2);
-  EXPECT_EQ(retry.retry_delay().nanos(), 500'000'000);
-}
-
-TEST(GrpcStatusTest, LongMessageIsCutBetweenCharacters) {
-  std::string text(kMaxStatusMessageBytes - 1, 'x');
-  const grpc::Status status = ToGrpcStatus(Internal(text + "\xC3\xA9 tail"));
-  EXPECT_EQ(status.error_message(), text);
-  EXPECT_TRUE(status.error_details().empty());
-  EXPECT_TRUE(ToGrpcStatus(OkStatus()).ok());
 }
 
 }  // namespace

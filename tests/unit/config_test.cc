@@ -57,6 +57,8 @@ TEST(ConfigTest, DefaultsAreLoopbackWithMetrics) {
   EXPECT_EQ(config.max_message_bytes, 64 << 20);
   EXPECT_EQ(config.max_reply_bytes, int64_t{2} << 30);
   EXPECT_EQ(config.drain_timeout, std::chrono::seconds(30));
+  EXPECT_FALSE(config.background_tuning);
+  EXPECT_EQ(config.background_share_percent, 10);
 }
 
 TEST(ConfigTest, EverySettingIsRead) {
@@ -85,6 +87,9 @@ TEST(ConfigTest, EverySettingIsRead) {
                                  "1 GiB",
                                  "--drain-timeout",
                                  "1500ms",
+                                 "--background-tuning=on",
+                                 "--background-share",
+                                 "25",
                                  "--log-format",
                                  "json",
                                  "--log-level",
@@ -104,6 +109,8 @@ TEST(ConfigTest, EverySettingIsRead) {
   EXPECT_EQ(config.max_queued_bytes, int64_t{1} << 30);
   EXPECT_EQ(config.max_reply_bytes, int64_t{3} << 30);
   EXPECT_EQ(config.drain_timeout, std::chrono::milliseconds(1500));
+  EXPECT_TRUE(config.background_tuning);
+  EXPECT_EQ(config.background_share_percent, 25);
   EXPECT_EQ(config.log_format, LogFormat::kJson);
   EXPECT_EQ(config.log_level, LogLevel::kDebug);
   EXPECT_TRUE(config.allow_remote);
@@ -228,6 +235,9 @@ INSTANTIATE_TEST_SUITE_P(
         BadSetting{"metrics", "[::1]:9464", "IPv6"}, BadSetting{"max-queue", "0", "1 to 1000000"},
         BadSetting{"max-queue-bytes", "MiB", "64MiB"},
         BadSetting{"drain-timeout", "30h", "24 hours"},
+        BadSetting{"background-tuning", "sometimes", "not true or false"},
+        BadSetting{"background-share", "0", "from 1 to 100"},
+        BadSetting{"background-share", "101", "from 1 to 100"},
         BadSetting{"drain-timeout", "99999999999999999s", "24 hours"},
         BadSetting{"drain-timeout", "-1s", "24 hours"},
         BadSetting{"log-format", "xml", "console, json"},

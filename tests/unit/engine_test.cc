@@ -336,5 +336,43 @@ TEST_F(EngineTest, ExplainsAPlanWithoutRunningIt) {
   EXPECT_EQ(backend.started(), 0);
 }
 
+TEST_F(EngineTest, WhatOneOfTwoEqualDevicesLearnsBothPlanWith) {
+  DeviceTraits other = H200Traits(), larger = H200Traits();
+  other.ordinal = 1, other.uuid = "GPU-1";
+  larger.ordinal = 2, larger.sm_count = 144;
+  AddBackend({.traits = H200Traits()});
+  AddBackend({.traits = other});
+  AddBackend({.traits = larger});
+  Start();
+  GemmProblem problem;
+  problem.m = problem.n = problem.k = 1024;
+  problem.type_a = problem.type_b = problem.type_d = DType::kBF16;
+  problem = WithPackedLayouts(problem);
+  const Plan slow{.row = RowByName("cp_async_64x64x64"), .stages = 1};
+  ASSERT_TRUE(engine_->planner(1).Learn({problem, {{slow, 1e-3}}}));
+  for (const int device : {0, 1}) {
+    EXPECT_TRUE(SameLaunch(*engine_->planner(device).PlanFor(problem), slow)) << device;
+  }
+  EXPECT_FALSE(SameLaunch(*engine_->planner(2).PlanFor(problem), slow)) << "of another size";
+  EXPECT_TRUE(SameLaunch(*engine_->Explain(problem, {}), slow));
+}
+
+TEST_F(EngineTest, ARequestRunsThePlanThatWasLearnt) {
+  ManualBackend& backend = AddBackend({.traits = H200Traits()});
+  Start();
+  GemmProblem problem;
+  problem.m = problem.n = problem.k = 512;
+  problem.type_a = problem.type_b = problem.type_d = DType::kBF16;
+  const Plan slow{.row = RowByName("cp_async_64x64x64"), .stages = 1};
+  ASSERT_TRUE(engine_->planner(0).Learn({WithPackedLayouts(problem), {{slow, 1e-3}}}));
+  const auto call = Send({.m = 512, .n = 512, .k = 512, .type = DType::kBF16});
+  backend.WaitForStarted(1);
+  backend.CompleteAll();
+  const GemmResult result = call->Wait();
+  ASSERT_TRUE(result.status.ok()) << result.status.ToString();
+  EXPECT_TRUE(SameLaunch(result.plan, slow)) << ToString(result.plan);
+  EXPECT_EQ(result.plan.source, PlanSource::kMeasured);
+}
+
 }  // namespace
 }  // namespace gemmd

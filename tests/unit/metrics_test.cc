@@ -20,6 +20,7 @@
 #include "server/metrics/metrics_server.h"
 #include "server/metrics/pool_collector.h"
 #include "server/metrics/prometheus_observer.h"
+#include "server/metrics/tuning_metrics.h"
 #include "tests/support/engine_fixture.h"
 #include "tests/support/http_get.h"
 #include "tests/support/manual_backend.h"
@@ -130,6 +131,7 @@ class MetricsTest : public ::testing::Test {
   const std::shared_ptr<prometheus::Registry> registry_ = std::make_shared<prometheus::Registry>();
   PrometheusObserver observer_{*registry_};
   CallMetrics calls_{*registry_};
+  TuningMetrics tuning_{*registry_};
   ReplyBudget replies_{100};
   std::unique_ptr<ManualBackend> backend_;
   std::unique_ptr<Engine> engine_;
@@ -312,6 +314,23 @@ TEST_F(MetricsTest, CountCallsByMethodAndCode) {
   EXPECT_EQ(ValueOf(families, ended, {{"method", "Gemm"}, {"code", "INVALID_ARGUMENT"}}), 1);
   EXPECT_EQ(ValueOf(families, ended, {{"method", "Gemm"}, {"code", "OK"}}), 0);
   EXPECT_EQ(ValueOf(families, ended, {{"method", "Tune"}, {"code", "UNIMPLEMENTED"}}), 1);
+}
+
+TEST_F(MetricsTest, CountTuningAndSayWhileItMeasures) {
+  tuning_.MeasuringChanged(true);
+  EXPECT_EQ(ValueOf(registry_->Collect(), "gemmd_tuning_running"), 1);
+  tuning_.Measured(true, std::chrono::milliseconds(1500));
+  tuning_.Measured(false, std::chrono::milliseconds(250));
+  tuning_.MeasuringChanged(false);
+  tuning_.RunEnded(TuningResult::kDrained);
+  const Families families = registry_->Collect();
+  EXPECT_EQ(ValueOf(families, "gemmd_tuning_running"), 0);
+  EXPECT_EQ(ValueOf(families, "gemmd_tuning_problems_total"), 1);
+  EXPECT_EQ(ValueOf(families, "gemmd_tuning_seconds_total"), 1.75);
+  for (const TuningResult result : kTuningResults) {
+    EXPECT_EQ(ValueOf(families, "gemmd_tuning_runs_total", {{"result", std::string(Name(result))}}),
+              result == TuningResult::kDrained ? 1 : 0);
+  }
 }
 
 TEST_F(MetricsTest, LoseNoCallWhateverItsCode) {

@@ -320,6 +320,20 @@ TEST(TunedPlannerTest, LearnsNothingThatCannotBe) {
   EXPECT_EQ(planner.Learnt()[0].plans.size(), 1U) << "only what can run";
 }
 
+TEST(TunedPlannerTest, KeepsTheFastestOfManyPlans) {
+  TunedPlanner planner(H200Traits());
+  TuningEntry entry{Problem(4096, 4096, 4096), {}};
+  double seconds = 1.0;
+  for (const Plan& plan : planner.model().Candidates(entry.problem)) {
+    entry.plans.push_back({plan, seconds /= 1.1});
+  }
+  ASSERT_GT(entry.plans.size(), TunedPlanner::kMaxPlans);
+  ASSERT_TRUE(planner.Learn(entry));
+  const TuningEntry learnt = planner.Learnt()[0];
+  ASSERT_EQ(learnt.plans.size(), TunedPlanner::kMaxPlans);
+  EXPECT_EQ(learnt.plans[0].seconds, seconds) << "the last was the fastest";
+}
+
 TEST(TunedPlannerTest, ManyMoreProblemsThanItRemembersGetTheModelsAnswers) {
   const TunedPlanner planner(H200Traits());
   for (int round = 0; round < 2; ++round) {

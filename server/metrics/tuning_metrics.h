@@ -1,0 +1,30 @@
+// Counts runs of tuning and studies, what they measured and how long that took.
+#pragma once
+
+#include <array>
+
+#include <prometheus/counter.h>
+#include <prometheus/gauge.h>
+#include <prometheus/registry.h>
+
+#include "server/tuning/tuning_observer.h"
+
+namespace gemmd {
+
+class TuningMetrics : public TuningObserver {  // Thread-safe.
+ public:
+  // Adds its series to `registry`, which outlives it. One a registry.
+  explicit TuningMetrics(prometheus::Registry& registry);
+
+  void MeasuringChanged(bool measuring) override;
+  void Measured(bool ok, Nanoseconds time) override;
+  void RunEnded(TuningResult result) override;
+
+ private:
+  std::array<prometheus::Counter*, std::size(kTuningResults)> runs_{};
+  prometheus::Counter* problems_ = nullptr;
+  prometheus::Gauge* running_ = nullptr;
+  prometheus::Counter* seconds_ = nullptr;
+};
+
+}  // namespace gemmd

@@ -1,0 +1,27 @@
+// ServerService.Tune and Study over the tuner: decodes, starts a run, and streams what it reports.
+#pragma once
+
+#include <grpcpp/support/server_callback.h>
+
+#include "gemmd/v1/server.pb.h"
+#include "server/rpc/open_calls.h"
+#include "server/tuning/traffic.h"
+#include "server/tuning/tuner.h"
+
+namespace gemmd {
+
+// Both outlive the calls.
+struct RpcTuning {
+  Tuner* tuner = nullptr;
+  const Traffic* traffic = nullptr;
+};
+
+// The reactors delete themselves. A call counts in `open` while its run, or what that reported, is
+// under way. A caller that reads slowly misses steps of Tune but never the last; it holds up a
+// Study, which loses no point.
+grpc::ServerWriteReactor<v1::TuneProgress>* TuneCall(const RpcTuning& tuning, OpenCalls* open,
+                                                     const v1::TuneRequest& request);
+grpc::ServerWriteReactor<v1::StudyPoint>* StudyCall(const RpcTuning& tuning, OpenCalls* open,
+                                                    const v1::StudyRequest& request);
+
+}  // namespace gemmd

@@ -1,0 +1,142 @@
+// Runs tuning and studies: times plans on the devices that serve, one run at a time, beside the
+// requests and never inside one.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "kernels/core/mutex.h"
+#include "kernels/plan/tuned_planner.h"
+#include "server/engine/request.h"
+#include "server/tuning/tuning_observer.h"
+
+namespace gemmd {
+
+inline constexpr int kMaxTuningProblems = 10'000;  // of one run
+
+// A planner and a device whose times it learns. Both outlive the tuner.
+struct TuningDevice {
+  Backend* backend = nullptr;
+  TunedPlanner* planner = nullptr;
+};
+
+struct TuneStep {
+  int done = 0;  // problems, those included that failed
+  int total = 0;
+  std::optional<GemmProblem> problem;  // the last that was measured; none before the first
+  std::optional<Plan> best;            // what it gets from now on; none where that failed
+  double seconds_left = 0;             // estimate; 0 before the first
+};
+
+struct StudyStep {
+  GemmProblem problem;
+  Plan plan;
+  PlanTiming timing;
+};
+
+// What both runs have. The callbacks run on the tuner's thread.
+struct TuningRun {
+  std::vector<GemmProblem> problems;  // ValidateProblem() is OK for each
+  std::stop_source stop;  // ends the run soon, from any thread; the tuner also requests it
+  // Exactly once when the run was started, after every other callback. What was measured is kept
+  // whatever the status:
+  //   CANCELLED           `stop` was requested by its owner
+  //   UNAVAILABLE         the server drains, or the device is lost
+  //   RESOURCE_EXHAUSTED  a problem found no memory; the others were measured
+  //   FAILED_PRECONDITION what was learnt could not be saved
+  std::function<void(Status)> done;
+};
+
+struct TuneRun : TuningRun {
+  std::optional<Nanoseconds> budget;              // the run ends with OK when it is spent
+  std::function<void(const TuneStep&)> progress;  // must not block
+};
+
+struct StudyRun : TuningRun {
+  std::optional<int> row;  // a valid index into kKernelTable; absent: the planner's choice
+  int max_stages = 0;      // 0: what fits
+  std::function<void(const StudyStep&)> point;  // may block, but not once `stop` is requested
+};
+
+class Tuner {  // Thread-safe.
+ public:
+  // Writes down what the planners have learnt; a failure names the path.
+  using Save = std::function<Status()>;
+
+  // At least one device. `save` may be empty. `observer` outlives the tuner and may be null.
+  Tuner(std::vector<TuningDevice> devices, Save save, TuningObserver* observer);
+  // As StartDrain(), and waits for the end of what runs.
+  ~Tuner();
+  Tuner(const Tuner&) = delete;
+  Tuner& operator=(const Tuner&) = delete;
+
+  // On OK `run.done` runs once. On error nothing was started, and no callback runs:
+  //   RESOURCE_EXHAUSTED  another run is not over yet (retry_after set), or a problem can never fit
+  //   INVALID_ARGUMENT    no problem, too many, an empty product, a kernel that cannot run it
+  //   UNIMPLEMENTED       types or mode that no kernel of the device takes
+  //   UNAVAILABLE         draining, or the device is lost
+  // The field of what is wrong with a problem starts with "problems[i]".
+  Status Tune(TuneRun run) EXCLUDES(mu_);
+  // Times the row's plans of one part and without pairs, at every stage count from 1 to what fits
+  // and has K steps, in turns. A kernel without a ring has one point.
+  Status Study(StudyRun run) EXCLUDES(mu_);
+
+  // Measures one problem on the calling thread, unless something runs; a run that is started
+  // meanwhile requests `stop`. CANCELLED when it gave way.
+  Status TuneInBackground(const GemmProblem& problem, const std::stop_source& stop) EXCLUDES(mu_);
+
+  // Whether the time of this very problem is known, on all devices that run it.
+  bool IsMeasured(const GemmProblem& problem) const;
+
+  // Refuses new runs from now on, and ends what runs soon.
+  void StartDrain() EXCLUDES(mu_);
+  // Waits until nothing runs; false when `deadline` passed first.
+  bool WaitIdle(SteadyClock::time_point deadline) EXCLUDES(mu_);
+
+ private:
+  struct Job;
+  class Saver;
+
+  static Status CheckRunnable(const TuningDevice& device, const GemmProblem& problem,
+                              const PlanConstraints& constraints);
+  Status CheckProblems(const TuningRun& run, const PlanConstraints& constraints) const;
+  Status Start(std::unique_ptr<Job> job) EXCLUDES(mu_);
+  void Loop() EXCLUDES(mu_);
+
+  Status RunTune(const TuneRun& run, const std::stop_token& stop);
+  Status RunStudy(const StudyRun& run, const std::stop_token& stop);
+  Status StudyOne(const StudyRun& run, const GemmProblem& problem, const std::stop_token& stop);
+
+  // Makes a timer, and tells the observer how long the device was in use.
+  Status Measure(const TuningDevice& device, const GemmProblem& problem,
+                 const std::stop_token& stop, const std::function<Status(PlanTimer&)>& with);
+  Status TuneOn(const TuningDevice& device, const GemmProblem& problem,
+                const std::stop_token& stop);
+  StatusOr<Plan> TuneEverywhere(const GemmProblem& problem, const std::stop_token& stop);
+
+  const std::vector<TuningDevice> devices_;
+  const Save save_;
+  TuningObserver* const observer_;  // may be null
+
+  mutable Mutex mu_;
+  CondVar changed_;
+  std::unique_ptr<Job> job_ GUARDED_BY(mu_);                    // waits or runs; null: none
+  std::optional<std::stop_source> background_ GUARDED_BY(mu_);  // of what TuneInBackground runs
+  bool ending_ GUARDED_BY(mu_) = false;                         // a `done` is running
+  bool draining_ GUARDED_BY(mu_) = false;
+  bool stopping_ GUARDED_BY(mu_) = false;
+  std::thread thread_;
+};
+
+// What is said of a problem ("problem.m"), said of an entry of a list of them ("problems[3].m").
+Status AboutProblem(int index, const Status& status);
+
+}  // namespace gemmd

@@ -1,0 +1,291 @@
+#include "server/tuning/tuning_file.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <fcntl.h>
+#include <google/protobuf/util/json_util.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "gemmd/v1/tuning.pb.h"
+
+namespace gemmd {
+namespace {
+
+constexpr int kFormatVersion = 1;
+constexpr mode_t kEverybodyReads = 0644;
+
+class File {  // Owns a descriptor.
+ public:
+  explicit File(int fd) : fd_(fd) {}
+  ~File() {
+    if (fd_ >= 0) close(fd_);
+  }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+
+  int fd() const { return fd_; }
+  bool ok() const { return fd_ >= 0; }
+
+ private:
+  const int fd_;
+};
+
+std::string Setting(const std::string& path) { return "tuning-file=" + path; }
+
+std::optional<ComputeMode> ModeFromName(const std::string& name) {
+  for (const ComputeMode mode : {ComputeMode::kIeee, ComputeMode::kTf32, ComputeMode::kTf32x3}) {
+    if (name == Name(mode)) return mode;
+  }
+  return std::nullopt;
+}
+
+constexpr const char* kBiasNames[] = {"none", "column", "row"};
+
+std::optional<BiasAxis> BiasFromName(const std::string& name) {
+  for (const BiasAxis axis : {BiasAxis::kNone, BiasAxis::kPerColumn, BiasAxis::kPerRow}) {
+    if (name == kBiasNames[static_cast<int>(axis)]) return axis;
+  }
+  return std::nullopt;
+}
+
+v1::TunedProblem ToProto(const TuningEntry& entry) {
+  const GemmProblem& p = entry.problem;
+  const auto letter = [](Op op) { return op == Op::kT ? "T" : "N"; };
+  v1::TunedProblem out;
+  out.set_m(static_cast<int32_t>(p.m));
+  out.set_n(static_cast<int32_t>(p.n));
+  out.set_k(static_cast<int32_t>(p.k));
+  out.set_batch(static_cast<int32_t>(p.batch));
+  out.set_layout(std::string(letter(p.op_a)) + letter(p.op_b));
+  out.set_shared_a(p.batch > 1 && p.a.batch_stride == 0);
+  out.set_shared_b(p.batch > 1 && p.b.batch_stride == 0);
+  out.set_type_a(std::string(Name(p.type_a)));
+  out.set_type_b(std::string(Name(p.type_b)));
+  out.set_type_d(std::string(Name(p.type_d)));
+  out.set_compute_mode(std::string(Name(p.mode)));
+  out.set_alpha(p.alpha);
+  out.set_beta(p.beta);
+  out.set_bias(kBiasNames[static_cast<int>(p.bias)]);
+  out.set_activation(std::string(Name(p.act)));
+  for (const MeasuredPlan& measured : entry.plans) {
+    v1::TunedPlan* const plan = out.add_plans();
+    plan->set_kernel(std::string(measured.plan.kernel()));
+    plan->set_stages(measured.plan.stages);
+    plan->set_split_k(measured.plan.split_k);
+    plan->set_pair(measured.plan.pair);
+    plan->set_seconds(measured.seconds);
+  }
+  return out;
+}
+
+// nullopt for what no server has written.
+std::optional<TuningEntry> FromProto(const v1::TunedProblem& in) {
+  const std::optional<DType> a = DTypeFromName(in.type_a()), b = DTypeFromName(in.type_b()),
+                             d = DTypeFromName(in.type_d());
+  const std::optional<ComputeMode> mode = ModeFromName(in.compute_mode());
+  const std::optional<BiasAxis> bias = BiasFromName(in.bias());
+  const std::optional<Activation> act = ActivationFromName(in.activation());
+  const std::string& layout = in.layout();
+  if (!a || !b || !d || !mode || !bias || !act || layout.size() != 2 ||
+      layout.find_first_not_of("NT") != std::string::npos) {
+    return std::nullopt;
+  }
+  GemmProblem p;
+  p.m = in.m(), p.n = in.n(), p.k = in.k(), p.batch = in.batch();
+  p.op_a = layout[0] == 'T' ? Op::kT : Op::kN;
+  p.op_b = layout[1] == 'T' ? Op::kT : Op::kN;
+  p.type_a = *a, p.type_b = *b, p.type_d = *d;
+  p.mode = *mode;
+  p.alpha = in.alpha(), p.beta = in.beta();
+  p.bias = *bias, p.act = *act;
+  if (p.m < 1 || p.n < 1 || p.k < 0 || p.batch < 1) return std::nullopt;
+  p = WithPackedLayouts(p);
+  if (in.shared_a()) p.a.batch_stride = 0;
+  if (in.shared_b()) p.b.batch_stride = 0;
+  if (!ValidateProblem(p).ok()) return std::nullopt;
+  TuningEntry entry{.problem = p, .plans = {}};
+  for (const v1::TunedPlan& plan : in.plans()) {
+    MeasuredPlan measured{.plan = {.row = RowByName(plan.kernel()),
+                                   .stages = plan.stages(),
+                                   .split_k = plan.split_k(),
+                                   .pair = plan.pair()},
+                          .seconds = plan.seconds()};
+    entry.plans.push_back(std::move(measured));
+  }
+  return entry;
+}
+
+Status Damaged(const std::string& path, const std::string& why) {
+  return {StatusCode::kDataLoss, Setting(path) + " is damaged: " + why};
+}
+
+StatusOr<std::string> ReadAll(const std::string& path) {
+  // Without O_NONBLOCK, opening a pipe would wait for somebody to write.
+  const File file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  const auto unreadable = [&path](int error) {
+    const std::string why = Setting(path) + " cannot be read: " + std::strerror(error);
+    return error == ENOENT ? NotFound(why) : Status(StatusCode::kPermissionDenied, why);
+  };
+  if (!file.ok()) return unreadable(errno);
+  struct stat info {};
+  if (fstat(file.fd(), &info) != 0) return unreadable(errno);
+  if (!S_ISREG(info.st_mode)) {
+    return InvalidArgument("tuning-file", Setting(path) + " is not a regular file");
+  }
+  const int64_t bytes = info.st_size;
+  if (bytes > TuningFile::kMaxBytes) {
+    return ResourceExhausted(Setting(path) + " has " + std::to_string(bytes) +
+                             " bytes, more than the limit " +
+                             std::to_string(TuningFile::kMaxBytes));
+  }
+  std::string text(static_cast<size_t>(bytes), '\0');
+  size_t have = 0;
+  while (have < text.size()) {
+    const ssize_t got = read(file.fd(), text.data() + have, text.size() - have);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return unreadable(errno);
+    if (got == 0) break;
+    have += static_cast<size_t>(got);
+  }
+  text.resize(have);
+  return text;
+}
+
+// What the parser says, without the part of the file that it quotes.
+std::string FirstLine(std::string_view text) {
+  return std::string(text.substr(0, text.find('\n')));
+}
+
+StatusOr<v1::TuningFile> Parse(const std::string& path, const std::string& text) {
+  google::protobuf::util::JsonParseOptions options;
+  options.ignore_unknown_fields = true;  // a newer format is told by its version
+  v1::TuningFile file;
+  const auto parsed = google::protobuf::util::JsonStringToMessage(text, &file, options);
+  if (!parsed.ok()) return Damaged(path, FirstLine(parsed.message().as_string()));
+  if (file.format_version() < 1) {
+    return Damaged(path, "format_version=" + std::to_string(file.format_version()) + " is below 1");
+  }
+  return file;
+}
+
+Status CheckOrigin(const std::string& path, const v1::TuningFile& file, const std::string& build,
+                   const DeviceTraits& traits) {
+  const auto refuse = [&path](const std::string& field, const std::string& theirs,
+                              const std::string& ours) {
+    return FailedPrecondition(Setting(path) + " does not hold here: " + field + "=" + theirs +
+                              ", where this server has " + ours);
+  };
+  const auto differ = [&](const char* field, int theirs, int ours) {
+    if (theirs == ours) return OkStatus();
+    return refuse(field, std::to_string(theirs), std::to_string(ours));
+  };
+  if (file.format_version() > kFormatVersion) {
+    return FailedPrecondition(Setting(path) + " is of a newer server: format_version=" +
+                              std::to_string(file.format_version()) + " is above the limit " +
+                              std::to_string(kFormatVersion));
+  }
+  if (file.device() != traits.name) return refuse("device", file.device(), traits.name);
+  RETURN_IF_ERROR(
+      differ("compute_capability", file.compute_capability(), traits.compute_capability));
+  RETURN_IF_ERROR(differ("sm_count", file.sm_count(), traits.sm_count));
+  RETURN_IF_ERROR(differ("driver_version", file.driver_version(), traits.driver_version));
+  if (file.build() != build) return refuse("build", file.build(), build);
+  return OkStatus();
+}
+
+std::string NowAsText() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  char text[sizeof "2026-11-30T04:18:57Z"];
+  const size_t length = std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
+  return {text, length};
+}
+
+bool WriteAll(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t wrote = write(fd, text.data(), text.size());
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote < 0) return false;
+    text.remove_prefix(static_cast<size_t>(wrote));
+  }
+  return true;
+}
+
+std::string FolderOf(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+// The file is on the disk before it has its name, and its name is before this returns.
+Status ReplaceFile(const std::string& path, std::string_view text) {
+  const auto refuse = [&path](int error) {
+    return FailedPrecondition(Setting(path) + " cannot be written: " + std::strerror(error));
+  };
+  std::string unfinished = path + ".XXXXXX";
+  const File file(mkostemp(unfinished.data(), O_CLOEXEC));
+  if (!file.ok()) return refuse(errno);
+  if (!WriteAll(file.fd(), text) || fchmod(file.fd(), kEverybodyReads) != 0 ||
+      fsync(file.fd()) != 0 || std::rename(unfinished.c_str(), path.c_str()) != 0) {
+    const int error = errno;
+    unlink(unfinished.c_str());
+    return refuse(error);
+  }
+  const File folder(open(FolderOf(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder.ok() || fsync(folder.fd()) != 0) return refuse(errno);
+  return OkStatus();
+}
+
+}  // namespace
+
+TuningFile::TuningFile(std::string path, std::string build)
+    : path_(std::move(path)), build_(std::move(build)) {}
+
+StatusOr<LoadedTuning> TuningFile::Load(TunedPlanner& planner) const {
+  ASSIGN_OR_RETURN(const std::string text, ReadAll(path_));
+  ASSIGN_OR_RETURN(const v1::TuningFile file, Parse(path_, text));
+  RETURN_IF_ERROR(CheckOrigin(path_, file, build_, planner.model().traits()));
+  LoadedTuning loaded;
+  for (const v1::TunedProblem& problem : file.problems()) {
+    std::optional<TuningEntry> entry = FromProto(problem);
+    const bool learnt = entry && planner.Learn(*std::move(entry));
+    ++(learnt ? loaded.problems : loaded.skipped);
+  }
+  return loaded;
+}
+
+Status TuningFile::Save(const TunedPlanner& planner) const {
+  const DeviceTraits& traits = planner.model().traits();
+  v1::TuningFile file;
+  file.set_format_version(kFormatVersion);
+  file.set_device(traits.name);
+  file.set_compute_capability(traits.compute_capability);
+  file.set_sm_count(traits.sm_count);
+  file.set_driver_version(traits.driver_version);
+  file.set_build(build_);
+  file.set_date(NowAsText());
+  for (const TuningEntry& entry : planner.Learnt()) *file.add_problems() = ToProto(entry);
+  google::protobuf::util::JsonPrintOptions options;
+  options.add_whitespace = true;
+  options.preserve_proto_field_names = true;
+  std::string text;
+  const auto printed = google::protobuf::util::MessageToJsonString(file, &text, options);
+  if (!printed.ok()) {
+    return Internal(Setting(path_) + " has no text: " + printed.message().as_string());
+  }
+  if (static_cast<int64_t>(text.size()) > kMaxBytes) {
+    return FailedPrecondition(Setting(path_) + " would have " + std::to_string(text.size()) +
+                              " bytes, more than the limit " + std::to_string(kMaxBytes));
+  }
+  return ReplaceFile(path_, text);
+}
+
+}  // namespace gemmd

@@ -1,0 +1,365 @@
+#include "server/tuning/tuner.h"
+
+#include <atomic>
+#include <future>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/manual_backend.h"
+
+namespace gemmd {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::ManualBackend;
+
+constexpr std::chrono::seconds kLongEnough{30};
+
+GemmProblem Problem(int64_t m, int64_t n, int64_t k, DType type = DType::kBF16) {
+  GemmProblem problem;
+  problem.m = m, problem.n = n, problem.k = k;
+  problem.type_a = problem.type_b = problem.type_d = type;
+  return WithPackedLayouts(problem);
+}
+
+class CountingObserver : public TuningObserver {
+ public:
+  void MeasuringChanged(bool measuring) override { measuring_now = measuring; }
+  void Measured(bool ok, Nanoseconds) override { ++(ok ? measured : given_up); }
+  void RunEnded(TuningResult result) override {
+    MutexLock lock(mu_);
+    results_.push_back(result);
+  }
+  std::vector<TuningResult> results() {
+    MutexLock lock(mu_);
+    return results_;
+  }
+
+  std::atomic<bool> measuring_now{false};
+  std::atomic<int> measured{0}, given_up{0};
+
+ private:
+  Mutex mu_;
+  std::vector<TuningResult> results_ GUARDED_BY(mu_);
+};
+
+// A tuner of an H200 whose clock the test is.
+class TunerTest : public ::testing::Test {
+ protected:
+  TunerTest() : TunerTest(testing::ManualBackendOptions{.traits = H200Traits()}) {}
+  explicit TunerTest(testing::ManualBackendOptions options)
+      : backend_(std::move(options)), planner_(backend_.traits()) {
+    Make({});
+  }
+
+  void Make(Tuner::Save save) {
+    tuner_ = std::make_unique<Tuner>(
+        std::vector<TuningDevice>{{.backend = &backend_, .planner = &planner_}}, std::move(save),
+        &observer_);
+  }
+
+  std::future<Status> Ended(TuningRun* run) {
+    const auto promise = std::make_shared<std::promise<Status>>();
+    run->done = [promise](Status status) { promise->set_value(std::move(status)); };
+    return promise->get_future();
+  }
+  // Must be started.
+  std::future<Status> Tune(std::vector<GemmProblem> problems, std::stop_source stop = {},
+                           std::optional<Nanoseconds> budget = {}) {
+    TuneRun run;
+    run.problems = std::move(problems);
+    run.stop = std::move(stop);
+    run.budget = budget;
+    run.progress = [this](const TuneStep& step) { steps_.push_back(step); };
+    std::future<Status> ended = Ended(&run);
+    const Status status = tuner_->Tune(std::move(run));
+    EXPECT_TRUE(status.ok()) << status.ToString();
+    return ended;
+  }
+  Status Refused(std::vector<GemmProblem> problems) {
+    TuneRun run;
+    run.problems = std::move(problems);
+    run.done = [](const Status&) { ADD_FAILURE() << "a refused run ended"; };
+    return tuner_->Tune(std::move(run));
+  }
+  double MeasuredSeconds(const GemmProblem& problem) const {
+    return planner_.PlanFor(problem)->measured_seconds;
+  }
+
+  ManualBackend backend_;
+  TunedPlanner planner_;
+  CountingObserver observer_;
+  std::vector<TuneStep> steps_;  // written by the tuner's thread before the run's end
+  std::unique_ptr<Tuner> tuner_;
+};
+
+TEST_F(TunerTest, TunedProblemsGetTheFastestMeasuredPlan) {
+  backend_.SetPlanSeconds([](const Plan& plan) { return plan.stages == 3 ? 1e-6 : 1e-3; });
+  const GemmProblem first = Problem(4096, 4096, 4096), second = Problem(512, 512, 512);
+  ASSERT_TRUE(Tune({first, second}).get().ok());
+  for (const GemmProblem& problem : {first, second}) {
+    const StatusOr<Plan> plan = planner_.PlanFor(problem);
+    ASSERT_TRUE(plan.ok());
+    EXPECT_EQ(plan->source, PlanSource::kMeasured);
+    EXPECT_EQ(plan->stages, 3);
+    EXPECT_EQ(plan->measured_seconds, 1e-6);
+    EXPECT_TRUE(tuner_->IsMeasured(problem));
+  }
+  EXPECT_FALSE(tuner_->IsMeasured(Problem(64, 64, 64)));
+  ASSERT_EQ(steps_.size(), 3U);
+  EXPECT_EQ(steps_[0].done, 0);
+  EXPECT_FALSE(steps_[0].problem);
+  EXPECT_EQ(steps_[1].done, 1);
+  EXPECT_EQ(steps_[1].total, 2);
+  EXPECT_GT(steps_[1].seconds_left, 0);
+  EXPECT_EQ(steps_[1].best->stages, 3);
+  EXPECT_EQ(steps_[2].problem->m, 512);
+  EXPECT_EQ(steps_[2].seconds_left, 0);
+  EXPECT_THAT(observer_.results(), ElementsAre(TuningResult::kOk));
+  EXPECT_EQ(observer_.measured, 2);
+  EXPECT_FALSE(observer_.measuring_now);
+}
+
+TEST_F(TunerTest, CancelKeepsWhatWasMeasured) {
+  const GemmProblem first = Problem(256, 256, 256), second = Problem(2048, 2048, 512);
+  std::atomic<int> saves{0};
+  Make([&saves] {
+    ++saves;
+    return OkStatus();
+  });
+  backend_.HoldTimers(1);
+  std::stop_source stop;
+  std::future<Status> ended = Tune({first, second}, stop);
+  backend_.WaitForTimers(2);
+  stop.request_stop();
+  EXPECT_EQ(ended.get().code(), StatusCode::kCancelled);
+  EXPECT_TRUE(tuner_->IsMeasured(first));
+  EXPECT_FALSE(tuner_->IsMeasured(second));
+  EXPECT_EQ(saves, 1);
+  EXPECT_THAT(observer_.results(), ElementsAre(TuningResult::kCancelled));
+  EXPECT_EQ(observer_.given_up, 1);
+}
+
+TEST_F(TunerTest, SpentBudgetEndsTheRunWell) {
+  backend_.HoldTimers();
+  EXPECT_TRUE(Tune({Problem(256, 256, 256)}, {}, std::chrono::milliseconds(1)).get().ok());
+  EXPECT_THAT(observer_.results(), ElementsAre(TuningResult::kBudget));
+  EXPECT_EQ(steps_.back().done, 0);
+}
+
+TEST_F(TunerTest, SecondRunIsRefusedAndNamesTheFirst) {
+  backend_.HoldTimers();
+  std::future<Status> first = Tune({Problem(256, 256, 256)});
+  const Status second = Refused({Problem(64, 64, 64)});
+  EXPECT_EQ(second.code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(second.message(), HasSubstr("a tune of 1 problem is running"));
+  EXPECT_TRUE(second.retry_after());
+  backend_.ReleaseTimers();
+  EXPECT_TRUE(first.get().ok());
+  EXPECT_TRUE(Tune({Problem(64, 64, 64)}).get().ok());  // at once: the end was told
+}
+
+TEST_F(TunerTest, DrainEndsTheRunAndRefusesTheNext) {
+  backend_.HoldTimers();
+  std::future<Status> ended = Tune({Problem(256, 256, 256)});
+  EXPECT_FALSE(tuner_->WaitIdle(SteadyClock::now()));
+  tuner_->StartDrain();
+  EXPECT_TRUE(tuner_->WaitIdle(SteadyClock::now() + kLongEnough));
+  EXPECT_EQ(ended.get().code(), StatusCode::kUnavailable);
+  EXPECT_EQ(Refused({Problem(64, 64, 64)}).code(), StatusCode::kUnavailable);
+  EXPECT_THAT(observer_.results(), ElementsAre(TuningResult::kDrained));
+}
+
+TEST_F(TunerTest, DestructionEndsTheRun) {
+  backend_.HoldTimers();
+  std::future<Status> ended = Tune({Problem(256, 256, 256)});
+  tuner_.reset();
+  EXPECT_EQ(ended.get().code(), StatusCode::kUnavailable);
+}
+
+TEST_F(TunerTest, BadProblemsAreRefusedWithTheirPlaceInTheList) {
+  const GemmProblem good = Problem(64, 64, 64);
+  EXPECT_EQ(Refused({}).field(), "problems");
+
+  const Status many = Refused(std::vector<GemmProblem>(kMaxTuningProblems + 1, good));
+  EXPECT_EQ(many.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(many.message(), AllOf(HasSubstr("10001"), HasSubstr("10000")));
+
+  const Status empty = Refused({good, Problem(0, 64, 64)});
+  EXPECT_EQ(empty.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(empty.field(), "problems[1]");
+
+  const Status types = Refused({good, good, Problem(64, 64, 64, DType::kF8E4M3)});
+  EXPECT_EQ(types.code(), StatusCode::kUnimplemented);
+  EXPECT_EQ(types.field(), "problems[2].type_a");
+  EXPECT_THAT(types.message(), HasSubstr("problems[2].type_a=e4m3"));
+  EXPECT_TRUE(backend_.timed().empty());
+  EXPECT_TRUE(observer_.results().empty());
+}
+
+class SmallTunerTest : public TunerTest {
+ protected:
+  SmallTunerTest() : TunerTest({.memory_bytes = 1 << 20, .traits = H200Traits()}) {}
+};
+
+TEST_F(SmallTunerTest, ProblemThatCannotFitIsRefusedUpFrontWithBytesAndLimit) {
+  const Status status = Refused({Problem(64, 64, 64), Problem(4096, 4096, 64)});
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(status.field(), "problems[1]");
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("33554432"), HasSubstr("1048576")));
+  EXPECT_TRUE(backend_.timed().empty());
+}
+
+TEST_F(TunerTest, ProblemWithoutMemoryDoesNotCostTheOthers) {
+  backend_.FailNextTimer(ResourceExhausted("no memory for 1234 bytes"));
+  const GemmProblem first = Problem(256, 256, 256), second = Problem(64, 64, 64);
+  const Status status = Tune({first, second}).get();
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("1 of 2"), HasSubstr("1234 bytes")));
+  EXPECT_FALSE(tuner_->IsMeasured(first));
+  EXPECT_TRUE(tuner_->IsMeasured(second));
+  ASSERT_EQ(steps_.size(), 3U);
+  EXPECT_FALSE(steps_[1].best);
+  EXPECT_TRUE(steps_[2].best);
+}
+
+TEST_F(TunerTest, LostDeviceEndsTheRun) {
+  backend_.HoldTimers();
+  std::stop_source stop;
+  std::future<Status> ended = Tune({Problem(256, 256, 256), Problem(64, 64, 64)}, stop);
+  backend_.WaitForTimers(1);
+  backend_.SetHealthy(false);
+  stop.request_stop();
+  const Status status = ended.get();
+  EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+  EXPECT_THAT(status.message(), HasSubstr("device lost"));
+  EXPECT_EQ(Refused({Problem(64, 64, 64)}).code(), StatusCode::kUnavailable);
+}
+
+TEST_F(TunerTest, FailureToSaveIsToldAfterTheFirstProblem) {
+  Make([] { return FailedPrecondition("/no/such/folder: ENOENT"); });
+  const GemmProblem first = Problem(256, 256, 256), second = Problem(64, 64, 64);
+  const Status status = Tune({first, second}).get();
+  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("/no/such/folder"), HasSubstr("in use")));
+  EXPECT_EQ(backend_.timed().size(), 1U);
+  EXPECT_TRUE(tuner_->IsMeasured(first));
+}
+
+TEST_F(TunerTest, WhatWasLearntIsSavedAtTheEnd) {
+  std::atomic<size_t> saved{0};
+  Make([&] {
+    saved = planner_.Learnt().size();
+    return OkStatus();
+  });
+  ASSERT_TRUE(
+      Tune({Problem(64, 64, 64), Problem(256, 256, 256), Problem(512, 512, 64)}).get().ok());
+  EXPECT_EQ(saved, 3U);
+}
+
+// --- Studies ---
+
+class StudyTest : public TunerTest {
+ protected:
+  std::future<Status> Study(std::vector<GemmProblem> problems, std::optional<int> row,
+                            int max_stages = 0) {
+    StudyRun run;
+    run.problems = std::move(problems);
+    run.row = row;
+    run.max_stages = max_stages;
+    run.point = [this](const StudyStep& step) { points_.push_back(step); };
+    std::future<Status> ended = Ended(&run);
+    const Status status = tuner_->Study(std::move(run));
+    EXPECT_TRUE(status.ok()) << status.ToString();
+    return ended;
+  }
+  std::vector<int> Stages() const {
+    std::vector<int> stages;
+    for (const StudyStep& point : points_) stages.push_back(point.plan.stages);
+    return stages;
+  }
+
+  std::vector<StudyStep> points_;  // written by the tuner's thread before the run's end
+};
+
+TEST_F(StudyTest, OneKernelAtEveryStageCountThatFits) {
+  const int row = RowByName("tma_wgmma_128x256x64");
+  ASSERT_GE(row, 0);
+  backend_.SetPlanSeconds([](const Plan& plan) { return 1e-3 / plan.stages; });
+  ASSERT_TRUE(Study({Problem(4096, 4096, 4096)}, row).get().ok());
+  EXPECT_THAT(Stages(), ElementsAre(1, 2, 3, 4));
+  for (const StudyStep& point : points_) {
+    EXPECT_EQ(point.plan.row, row);
+    EXPECT_EQ(point.plan.split_k, 1);
+    EXPECT_FALSE(point.plan.pair);
+    EXPECT_GT(point.plan.predicted_seconds, 0);
+    EXPECT_EQ(point.timing.median_seconds, 1e-3 / point.plan.stages);
+  }
+  EXPECT_EQ(backend_.timed().size(), 1U);  // all stage counts in turns, by one timer
+}
+
+TEST_F(StudyTest, StagesAreClippedToWhatWasAskedAndToTheStepsOfK) {
+  const int row = RowByName("tma_wgmma_128x256x64");
+  ASSERT_TRUE(Study({Problem(4096, 4096, 4096)}, row, 2).get().ok());
+  EXPECT_THAT(Stages(), ElementsAre(1, 2));
+  points_.clear();
+  ASSERT_TRUE(Study({Problem(128, 256, 128)}, row).get().ok());  // two K steps, one tile
+  EXPECT_THAT(Stages(), ElementsAre(1, 2));
+}
+
+TEST_F(StudyTest, WithoutAKernelThePlannersChoiceIsStudied) {
+  const GemmProblem problem = Problem(2048, 2048, 2048);
+  ASSERT_TRUE(Study({problem}, std::nullopt).get().ok());
+  ASSERT_FALSE(points_.empty());
+  for (const StudyStep& point : points_) EXPECT_EQ(point.plan.row, planner_.PlanFor(problem)->row);
+}
+
+TEST_F(StudyTest, KernelThatCannotRunIsRefusedAsItsPlanWouldBe) {
+  StudyRun run;
+  run.problems = {Problem(64, 64, 64, DType::kF32)};
+  run.row = RowByName("tma_wgmma_128x256x64");
+  const Status status = tuner_->Study(std::move(run));
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.field(), "plan.kernel");
+}
+
+TEST_F(StudyTest, TuneAndStudyAreOneAtATime) {
+  backend_.HoldTimers();
+  std::future<Status> ended = Study({Problem(256, 256, 256), Problem(64, 64, 64)}, std::nullopt);
+  const Status second = Refused({Problem(64, 64, 64)});
+  EXPECT_EQ(second.code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(second.message(), HasSubstr("a study of 2 problems is running"));
+  backend_.ReleaseTimers();
+  EXPECT_TRUE(ended.get().ok());
+}
+
+// --- In the background ---
+
+TEST_F(TunerTest, RunInterruptsTheBackgroundAndIsInterruptedByNone) {
+  backend_.HoldTimers();
+  const GemmProblem background = Problem(256, 256, 256), asked = Problem(64, 64, 64);
+  std::future<Status> gave_way = std::async(
+      std::launch::async, [&] { return tuner_->TuneInBackground(background, std::stop_source()); });
+  backend_.WaitForTimers(1);
+  std::future<Status> ended = Tune({asked});
+  EXPECT_EQ(gave_way.get().code(), StatusCode::kCancelled);
+  EXPECT_EQ(tuner_->TuneInBackground(background, std::stop_source()).code(),
+            StatusCode::kCancelled);
+  backend_.ReleaseTimers();
+  EXPECT_TRUE(ended.get().ok());
+  EXPECT_TRUE(tuner_->WaitIdle(SteadyClock::now() + kLongEnough));
+  EXPECT_TRUE(tuner_->TuneInBackground(background, std::stop_source()).ok());
+  EXPECT_TRUE(tuner_->IsMeasured(background));
+}
+
+}  // namespace
+}  // namespace gemmd

@@ -1,0 +1,307 @@
+#include "server/tuning/tuning_file.h"
+
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace gemmd {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr const char* kBuild = "0.1.0 (abc)";
+
+GemmProblem Problem(int64_t m, int64_t n, int64_t k) {
+  GemmProblem p;
+  p.m = m, p.n = n, p.k = k;
+  p.type_a = p.type_b = p.type_d = DType::kBF16;
+  return WithPackedLayouts(p);
+}
+
+class TuningFileTest : public testing::Test {
+ protected:
+  TuningFileTest() {
+    std::string folder = testing::TempDir() + "tuning_file_test.XXXXXX";
+    folder_ = mkdtemp(folder.data());
+    path_ = folder_ + "/tuning.json";
+  }
+  ~TuningFileTest() override { std::filesystem::remove_all(folder_); }
+
+  TuningFile File() const { return {path_, kBuild}; }
+  // A file of one problem on an H200.
+  void SaveOne() {
+    TunedPlanner planner(H200Traits());
+    ASSERT_TRUE(planner.Learn(
+        {Problem(512, 512, 512), {{{.row = RowByName("cp_async_64x64x64"), .stages = 2}, 1e-5}}}));
+    const Status status = File().Save(planner);
+    ASSERT_TRUE(status.ok()) << status.ToString();
+  }
+  std::string Read() const {
+    std::stringstream text;
+    text << std::ifstream(path_).rdbuf();
+    return text.str();
+  }
+  void Write(const std::string& text) const { std::ofstream(path_) << text; }
+  void Replace(const std::string& from, const std::string& to) const {
+    std::string text = Read();
+    const size_t at = text.find(from);
+    ASSERT_NE(at, std::string::npos) << from << " in " << text;
+    Write(text.replace(at, from.size(), to));
+  }
+  // The error of loading it, after which the planner must know nothing.
+  Status LoadError(const DeviceTraits& traits = H200Traits(),
+                   const std::string& build = kBuild) const {
+    TunedPlanner planner(traits);
+    Status status = TuningFile(path_, build).Load(planner).status();
+    EXPECT_EQ(planner.entries(), 0U);
+    EXPECT_THAT(status.message(), HasSubstr(path_));
+    EXPECT_THAT(status.message(), Not(HasSubstr("\n"))) << "a line of the log";
+    return status;
+  }
+
+  std::string folder_, path_;
+};
+
+TEST_F(TuningFileTest, GivesBackAllThatWasLearnt) {
+  TunedPlanner planner(H200Traits());
+  std::vector<GemmProblem> problems(8, Problem(512, 768, 1024));
+  problems[1].op_a = Op::kT, problems[1].op_b = Op::kT;
+  problems[2].type_d = DType::kF32;
+  problems[3].batch = 3;
+  problems[4].batch = 4;
+  problems[5].beta = 0.5, problems[5].act = Activation::kGelu;
+  problems[6].bias = BiasAxis::kPerRow, problems[6].m = 520;
+  problems[7].alpha = -1.0 / 3.0, problems[7].n = 760;
+  for (GemmProblem& p : problems) p = WithPackedLayouts(p);
+  problems[3].a.batch_stride = 0;
+  problems[4].b.batch_stride = 0;
+  for (const GemmProblem& p : problems) {
+    TuningEntry entry{p, {}};
+    const std::vector<Plan> plans = planner.model().Candidates(p);
+    for (size_t i = 0; i < plans.size(); i += 17) {
+      entry.plans.push_back({plans[i], 1e-6 / 3 * static_cast<double>(i + 1)});
+    }
+    ASSERT_TRUE(planner.Learn(entry));
+  }
+  ASSERT_TRUE(File().Save(planner).ok());
+
+  TunedPlanner other(H200Traits());
+  const StatusOr<LoadedTuning> loaded = File().Load(other);
+  ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
+  EXPECT_EQ(loaded->problems, 8);
+  EXPECT_EQ(loaded->skipped, 0);
+  const std::vector<TuningEntry> before = planner.Learnt(), after = other.Learnt();
+  ASSERT_EQ(after.size(), before.size());
+  for (size_t i = 0; i < before.size(); ++i) {
+    EXPECT_EQ(ToString(after[i].problem), ToString(before[i].problem));
+    EXPECT_EQ(TimingTraits(after[i].problem), TimingTraits(before[i].problem)) << i;
+    EXPECT_EQ(after[i].problem.alpha, before[i].problem.alpha);
+    EXPECT_EQ(after[i].problem.beta, before[i].problem.beta);
+    EXPECT_EQ(after[i].problem.bias, before[i].problem.bias);
+    EXPECT_EQ(after[i].problem.act, before[i].problem.act);
+    ASSERT_EQ(after[i].plans.size(), before[i].plans.size());
+    for (size_t j = 0; j < before[i].plans.size(); ++j) {
+      EXPECT_TRUE(SameLaunch(after[i].plans[j].plan, before[i].plans[j].plan));
+      EXPECT_EQ(after[i].plans[j].seconds, before[i].plans[j].seconds) << "to the last bit";
+    }
+  }
+}
+
+TEST_F(TuningFileTest, SaysWhatItIsOf) {
+  SaveOne();
+  EXPECT_THAT(Read(),
+              AllOf(HasSubstr(R"("format_version": 1)"), HasSubstr(R"("device": "NVIDIA H200")"),
+                    HasSubstr(R"("driver_version": 13000)"),
+                    HasSubstr(std::string("\"build\": \"") + kBuild), HasSubstr(R"("date": "20)"),
+                    HasSubstr(R"("kernel": "cp_async_64x64x64")"), HasSubstr(R"("layout": "NN")")));
+}
+
+TEST_F(TuningFileTest, AFileThatIsNotThereIsNotFound) {
+  EXPECT_EQ(LoadError().code(), StatusCode::kNotFound);
+}
+
+TEST_F(TuningFileTest, OfAnotherDeviceDriverOrBuildIsRefusedWithBoth) {
+  SaveOne();
+  DeviceTraits other = H200Traits();
+  other.name = "NVIDIA H100";
+  EXPECT_EQ(LoadError(other).code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(LoadError(other).message(),
+              HasSubstr("device=NVIDIA H200, where this server has NVIDIA H100"));
+  other = H200Traits();
+  other.sm_count = 66;
+  EXPECT_THAT(LoadError(other).message(), HasSubstr("sm_count=132, where this server has 66"));
+  other = H200Traits();
+  other.driver_version = 13010;
+  EXPECT_THAT(LoadError(other).message(), HasSubstr("driver_version=13000"));
+  other = H200Traits();
+  other.compute_capability = 100;
+  EXPECT_THAT(LoadError(other).message(), HasSubstr("compute_capability=90"));
+  EXPECT_THAT(LoadError(H200Traits(), "0.2.0 (abc)").message(),
+              HasSubstr("build=0.1.0 (abc), where this server has 0.2.0 (abc)"));
+  EXPECT_EQ(LoadError(CpuTraits()).code(), StatusCode::kFailedPrecondition);
+}
+
+TEST_F(TuningFileTest, OfAnotherOrdinalOfTheSameDeviceHolds) {
+  SaveOne();
+  DeviceTraits other = H200Traits();
+  other.ordinal = 3, other.uuid = "GPU-3";
+  TunedPlanner planner(other);
+  EXPECT_TRUE(File().Load(planner).ok());
+  EXPECT_EQ(planner.entries(), 1U);
+}
+
+TEST_F(TuningFileTest, OfANewerFormatIsRefusedWhateverElseItSays) {
+  SaveOne();
+  Replace(R"("format_version": 1)", R"("format_version": 2, "new_field": [1])");
+  const Status status = LoadError();
+  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(status.message(), HasSubstr("format_version=2 is above the limit 1"));
+}
+
+TEST_F(TuningFileTest, CutShortAnywhereIsRefused) {
+  SaveOne();
+  const std::string whole = Read();
+  const size_t end = whole.rfind('}');
+  for (size_t length = 0; length <= end; ++length) {
+    Write(whole.substr(0, length));
+    ASSERT_EQ(LoadError().code(), StatusCode::kDataLoss) << length << " of " << whole.size();
+  }
+}
+
+TEST_F(TuningFileTest, DamagedAnywhereNeverCrashesOrTeachesNonsense) {
+  SaveOne();
+  const std::string whole = Read();
+  constexpr unsigned kSeed = 7;
+  SCOPED_TRACE("seed " + std::to_string(kSeed));
+  std::mt19937 random(kSeed);
+  for (int round = 0; round < 2000; ++round) {
+    std::string text = whole;
+    for (unsigned flips = 1 + random() % 3; flips > 0; --flips) {
+      text[random() % text.size()] = static_cast<char>(random());
+    }
+    Write(text);
+    TunedPlanner planner(H200Traits());
+    (void)File().Load(planner);
+    for (const TuningEntry& entry : planner.Learnt()) {
+      EXPECT_TRUE(ValidateProblem(entry.problem).ok());
+      EXPECT_TRUE(planner.PlanFor(entry.problem).ok());
+    }
+  }
+}
+
+TEST_F(TuningFileTest, WhatIsNoTuningFileIsDamaged) {
+  for (const char* text : {"", "{}", "null", "[]",
+                           "\x7f"
+                           "ELF",
+                           "{\"format_version\": -1}", "{\"format_version\": \"one\"}"}) {
+    Write(text);
+    EXPECT_EQ(LoadError().code(), StatusCode::kDataLoss) << text;
+  }
+  Write(std::string(100'000, '['));
+  EXPECT_EQ(LoadError().code(), StatusCode::kDataLoss);
+}
+
+TEST_F(TuningFileTest, ProblemsThatThisServerCannotRunAreSkippedAndCounted) {
+  SaveOne();
+  const std::string whole = Read();
+  const auto skipped = [this, &whole](const std::string& from, const std::string& to) {
+    Write(whole);
+    Replace(from, to);
+    TunedPlanner planner(H200Traits());
+    const StatusOr<LoadedTuning> loaded = File().Load(planner);
+    ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
+    EXPECT_EQ(loaded->problems, 0) << to;
+    EXPECT_EQ(loaded->skipped, 1) << to;
+    EXPECT_EQ(planner.entries(), 0U) << to;
+  };
+  skipped("cp_async_64x64x64", "a_kernel_of_tomorrow");
+  skipped(R"("stages": 2)", R"("stages": 99)");
+  skipped(R"("split_k": 1)", R"("split_k": -1)");
+  skipped(R"("m": 512)", R"("m": -512)");
+  skipped(R"("m": 512)", R"("m": 0)");
+  skipped(R"("batch": 1)", R"("batch": 0)");
+  skipped(R"("layout": "NN")", R"("layout": "NX")");
+  skipped(R"("layout": "NN")", R"("layout": "NNN")");
+  skipped(R"("type_a": "bf16")", R"("type_a": "f99")");
+  skipped(R"("type_a": "bf16")", R"("type_a": "i8")");
+  skipped(R"("compute_mode": "ieee")", R"("compute_mode": "")");
+  skipped(R"("bias": "none")", R"("bias": "both")");
+  skipped(R"("activation": "none")", R"("activation": "tanh")");
+  skipped(R"("alpha": 1)", R"("alpha": "NaN")");
+  skipped(R"("seconds": 1e-05)", R"("seconds": -1)");
+  skipped(R"("seconds": 1e-05)", R"("seconds": "Infinity")");
+}
+
+TEST_F(TuningFileTest, TooLargeIsRefusedBeforeItIsRead) {
+  Write("{}");
+  std::filesystem::resize_file(path_, static_cast<uintmax_t>(TuningFile::kMaxBytes) + 1);
+  const Status status = LoadError();
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(status.message(), HasSubstr("67108865 bytes, more than the limit 67108864"));
+}
+
+TEST_F(TuningFileTest, AFolderOrAPipeIsRefusedAtOnce) {
+  ASSERT_EQ(mkdir(path_.c_str(), 0700), 0);
+  EXPECT_EQ(LoadError().code(), StatusCode::kInvalidArgument);
+  ASSERT_EQ(rmdir(path_.c_str()), 0);
+  ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
+  EXPECT_EQ(LoadError().code(), StatusCode::kInvalidArgument);
+}
+
+TEST_F(TuningFileTest, AFailedSaveNamesThePathAndLeavesWhatWasThere) {
+  const TunedPlanner planner(H200Traits());
+  const Status nowhere = TuningFile(folder_ + "/no/such/file", kBuild).Save(planner);
+  EXPECT_EQ(nowhere.code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(nowhere.message(),
+              AllOf(HasSubstr(folder_ + "/no/such/file"), HasSubstr("No such file or directory")));
+  ASSERT_EQ(mkdir(path_.c_str(), 0700), 0);
+  EXPECT_THAT(File().Save(planner).message(), HasSubstr("Is a directory"));
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1)
+      << "nothing unfinished is left";
+}
+
+TEST_F(TuningFileTest, ASaveReplacesTheFileWithAnother) {
+  SaveOne();
+  std::filesystem::create_hard_link(path_, path_ + ".old");
+  const TunedPlanner nothing(H200Traits());
+  ASSERT_TRUE(File().Save(nothing).ok());
+  struct stat now {
+  }, old{};
+  ASSERT_EQ(stat(path_.c_str(), &now), 0);
+  ASSERT_EQ(stat((path_ + ".old").c_str(), &old), 0);
+  EXPECT_NE(now.st_ino, old.st_ino) << "whoever reads the old one still has all of it";
+  EXPECT_GT(old.st_size, now.st_size);
+  TunedPlanner planner(H200Traits());
+  const StatusOr<LoadedTuning> loaded = File().Load(planner);
+  ASSERT_TRUE(loaded.ok());
+  EXPECT_EQ(loaded->problems, 0);
+}
+
+TEST_F(TuningFileTest, AFullTableFitsTheLimit) {
+  TunedPlanner planner(H200Traits());
+  const std::vector<Plan> plans = planner.model().Candidates(Problem(8192, 8192, 8192));
+  TuningEntry entry{Problem(8192, 8192, 8192), {}};
+  for (const Plan& plan : plans) entry.plans.push_back({plan, 1.2345678901234567e-5});
+  for (size_t i = 0; i < 100; ++i) {
+    entry.problem = Problem(2'000'000'000 + static_cast<int64_t>(i), 8192, 8192);
+    ASSERT_TRUE(planner.Learn(entry));
+  }
+  ASSERT_TRUE(File().Save(planner).ok());
+  const auto bytes = static_cast<int64_t>(std::filesystem::file_size(path_));
+  EXPECT_LT(bytes / 100 * static_cast<int64_t>(TuningTable::kMaxEntries), TuningFile::kMaxBytes);
+}
+
+}  // namespace
+}  // namespace gemmd
