@@ -40,6 +40,7 @@ struct Texts {
   std::string max_queue_bytes = "2GiB";
   std::string max_reply_bytes = "2GiB";
   std::string drain_timeout = "30s";
+  std::string tuning_file;
   std::string background_tuning = "off";
   std::string background_share = "10";
   std::string log_format = "console";
@@ -68,6 +69,7 @@ constexpr Setting kSettings[] = {
     {"max-reply-bytes", &Texts::max_reply_bytes, "SIZE",
      "Most bytes of results that wait, run, or are not read by their caller yet"},
     {"drain-timeout", &Texts::drain_timeout, "TIME", "How long SIGTERM lets work finish"},
+    {"tuning-file", &Texts::tuning_file, "PATH", "Keep what tuning learns here"},
     {"background-tuning", &Texts::background_tuning, "on|off",
      "Time plans of served problems while nothing else runs"},
     {"background-share", &Texts::background_share, "PERCENT",
@@ -244,6 +246,7 @@ Status FillLimits(const Texts& texts, Config* config) {
   ASSIGN_OR_RETURN(config->max_reply_bytes, ParseBytesIn("max-reply-bytes", texts.max_reply_bytes,
                                                          config->max_message_bytes, kMaxPoolBytes));
   ASSIGN_OR_RETURN(config->drain_timeout, ParseTime("drain-timeout", texts.drain_timeout));
+  config->tuning_file = texts.tuning_file;
   ASSIGN_OR_RETURN(config->background_tuning,
                    ParseBool("background-tuning", texts.background_tuning));
   ASSIGN_OR_RETURN(const int64_t share,
@@ -405,6 +408,7 @@ std::string Config::ToString() const {
       {"max-queue-bytes", BytesText(max_queued_bytes)},
       {"max-reply-bytes", BytesText(max_reply_bytes)},
       {"drain-timeout", std::to_string(drain_timeout.count()) + "ms"},
+      {"tuning-file", tuning_file},
       {"background-tuning", background_tuning ? "on" : "off"},
       {"background-share", std::to_string(background_share_percent)},
       {"log-format", std::string(Name(log_format))},

@@ -38,6 +38,7 @@ struct Config {
   int64_t max_reply_bytes = int64_t{2} << 30;  // of results of open calls; >= max_message_bytes
   std::chrono::milliseconds drain_timeout{30'000};
 
+  std::string tuning_file;            // empty: none
   bool background_tuning = false;     // tune what was served while idle
   int background_share_percent = 10;  // of wall time that it may measure in, 1 to 100
 

@@ -19,6 +19,7 @@
 #include "server/tuning/background_tuner.h"
 #include "server/tuning/traffic.h"
 #include "server/tuning/tuner.h"
+#include "server/tuning/tuning_file.h"
 
 namespace gemmd {
 namespace {
@@ -53,6 +54,26 @@ std::vector<TuningDevice> TuningDevices(const std::vector<Backend*>& backends, E
   return devices;
 }
 
+// Whether the planner now has what the file holds. Nothing in a file keeps a server from starting.
+bool LoadTuning(const TuningFile& file, TunedPlanner& planner, spdlog::logger& log) {
+  const StatusOr<LoadedTuning> loaded = file.Load(planner);
+  if (loaded.status().code() == StatusCode::kNotFound) {
+    log.info("tuning-file={} is not there yet", file.path());
+    return false;
+  }
+  if (!loaded.ok()) {
+    log.warn("{}; plans are made by the model alone", loaded.status().message());
+    return false;
+  }
+  if (loaded->skipped > 0) {
+    log.warn("tuning-file={}: {} problems, and {} left out that this server cannot run",
+             file.path(), loaded->problems, loaded->skipped);
+  } else {
+    log.info("tuning-file={}: {} problems", file.path(), loaded->problems);
+  }
+  return true;
+}
+
 RpcOptions MakeRpcOptions(const Config& config, const BuildFacts& build,
                           const std::string& backend_reason) {
   RpcOptions out;
@@ -84,6 +105,7 @@ struct Server::Parts {
   Traffic traffic;
   ObserverList observers{{&prometheus, &totals, &traffic}};
   ReplyBudget replies;
+  std::unique_ptr<TuningFile> tuning_file;  // null: none
   std::unique_ptr<Engine> engine;
   std::unique_ptr<Tuner> tuner;
   std::unique_ptr<BackgroundTuner> background;  // null: off
@@ -109,7 +131,17 @@ StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, BackendSet
   options.max_queued_bytes = config.max_queued_bytes;
   parts->engine = std::make_unique<Engine>(options, pointers, &parts->observers);
 
-  parts->tuner = std::make_unique<Tuner>(TuningDevices(pointers, *parts->engine), Tuner::Save(),
+  // Of the first device, and those that are its equals.
+  TunedPlanner& planner = parts->engine->planner(0);
+  bool tuning_file_loaded = false;
+  Tuner::Save save;
+  if (!config.tuning_file.empty()) {
+    parts->tuning_file = std::make_unique<TuningFile>(config.tuning_file,
+                                                      build.version + " (" + build.revision + ")");
+    tuning_file_loaded = LoadTuning(*parts->tuning_file, planner, *parts->log);
+    save = [file = parts->tuning_file.get(), &planner] { return file->Save(planner); };
+  }
+  parts->tuner = std::make_unique<Tuner>(TuningDevices(pointers, *parts->engine), std::move(save),
                                          &parts->tuning);
   if (config.background_tuning) {
     BackgroundOptions background;
@@ -125,6 +157,7 @@ StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, BackendSet
     ServerFacts facts;
     facts.version = build.version;
     facts.revision = build.revision;
+    facts.tuning_file_loaded = tuning_file_loaded;
     const auto pools =
         std::make_shared<PoolCollector>(*parts->engine, parts->replies, readers, facts);
     ASSIGN_OR_RETURN(parts->metrics,

@@ -58,9 +58,12 @@ PoolCollector::PoolCollector(const Engine& engine, const ReplyBudget& replies,
              1);
   }
   const std::chrono::duration<double> started = facts.started.time_since_epoch();
-  constant_ = {std::move(build), std::move(devices),
-               Single("gemmd_start_time_seconds", "When the server started, in Unix time.",
-                      started.count())};
+  constant_ = {
+      std::move(build), std::move(devices),
+      Single("gemmd_start_time_seconds", "When the server started, in Unix time.", started.count()),
+      Single("gemmd_tuning_file_loaded",
+             "1 when the server started with what the tuning file holds, else 0.",
+             facts.tuning_file_loaded ? 1 : 0)};
 }
 
 std::vector<MetricFamily> PoolCollector::Collect() const {
@@ -78,6 +81,9 @@ std::vector<MetricFamily> PoolCollector::Collect() const {
              usage.pinned_pool_bytes);
   }
   std::vector<MetricFamily> families = constant_;
+  families.push_back(Single("gemmd_tuning_entries",
+                            "Problems whose measured times the first device's plans are made with.",
+                            static_cast<double>(engine_.planner(0).entries())));
   families.push_back(
       Single("gemmd_queue_depth", "Products that wait for a lane.", engine_.queued_requests()));
   families.push_back(Single("gemmd_queue_bytes", "Bytes of operands and results that wait.",

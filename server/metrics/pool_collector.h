@@ -1,4 +1,5 @@
-// Gauges read at the moment of a scrape: queue, lanes, pools, health, and what server this is.
+// Gauges read at the moment of a scrape: queue, lanes, pools, health, what was learnt, and what
+// server this is.
 #pragma once
 
 #include <chrono>
@@ -17,6 +18,7 @@ namespace gemmd {
 struct ServerFacts {
   std::string version;
   std::string revision;  // of the source
+  bool tuning_file_loaded = false;
   std::chrono::system_clock::time_point started = std::chrono::system_clock::now();
 };
 

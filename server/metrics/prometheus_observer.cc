@@ -30,21 +30,39 @@ prometheus::Labels SlotLabels(const LaunchSlot& slot) {
           {"stages", std::to_string(slot.stages)}};
 }
 
+// Whether one stage more fits on some device, and on every one, that may have the kernel. A block
+// has 99 KiB of shared memory at least on devices since sm_80; only Hopper runs the TMA kernels.
+bool MayFitMore(const LaunchSlot& slot) {
+  const KernelConfig& config = kKernelTable[slot.row].config;
+  return slot.stages < config.max_stages && SmemBytes(config, slot.stages + 1) <= kHopperSmemBytes;
+}
+bool MustFitMore(const LaunchSlot& slot) {
+  constexpr int64_t kLeastSmemBytes = 99 * 1024;
+  const KernelConfig& config = kKernelTable[slot.row].config;
+  return MayFitMore(slot) && (config.family == Family::kTmaWgmma ||
+                              SmemBytes(config, slot.stages + 1) <= kLeastSmemBytes);
+}
+
 // Whether the planner can answer so.
 bool CanBePlanned(const LaunchSlot& slot, PlanSource source, StageLimit limit) {
-  if (source == PlanSource::kMeasured) return false;  // there is no table of measurements
   if (slot.stages == 0) return limit == StageLimit::kNone;
+  // What a measurement chose says so, also where the request left the stages open.
+  if (limit == StageLimit::kMeasured) return source != PlanSource::kModel;
+  if (source == PlanSource::kMeasured) return false;
+  const KernelConfig& config = kKernelTable[slot.row].config;
+  const bool tma = config.family == Family::kTmaWgmma;
   switch (limit) {
     case StageLimit::kNone:
     case StageLimit::kMeasured: return false;
     case StageLimit::kForced: return source == PlanSource::kForced;
-    case StageLimit::kKTiles:
-    case StageLimit::kSharedMemory: return true;
-    case StageLimit::kResidency:  // a TMA kernel has one block an SM at any stage count
-      if (kKernelTable[slot.row].config.family == Family::kTmaWgmma) return false;
-      [[fallthrough]];
-    case StageLimit::kModel:  // both are about one stage more
-      return slot.stages < kKernelTable[slot.row].config.max_stages;
+    case StageLimit::kKTiles: return true;
+    case StageLimit::kSharedMemory: return !MustFitMore(slot);
+    // A TMA kernel has one block an SM at any stage count.
+    case StageLimit::kResidency: return !tma && MayFitMore(slot);
+    // Of those the model takes fewer only where one more would cost the buffers for a whole tile.
+    case StageLimit::kModel:
+      return MayFitMore(slot) && (!tma || (StoresTileAtOnce(config, slot.stages) &&
+                                           !StoresTileAtOnce(config, slot.stages + 1)));
   }
   return false;
 }

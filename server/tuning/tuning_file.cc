@@ -158,10 +158,18 @@ StatusOr<std::string> ReadAll(const std::string& path) {
   return text;
 }
 
-// What the parser says, without the part of the file that it quotes.
-std::string FirstLine(std::string_view text) {
-  return std::string(text.substr(0, text.find('\n')));
+// Text from a file that may hold anything, for a line of the log.
+std::string Printable(std::string_view text) {
+  constexpr size_t kMaxLength = 80;
+  std::string out(text.substr(0, kMaxLength));
+  for (char& c : out) {
+    if (c < ' ' || c > '~') c = '?';
+  }
+  return text.size() > kMaxLength ? out + "..." : out;
 }
+
+// What the parser says, without the part of the file that it quotes.
+std::string FirstLine(std::string_view text) { return Printable(text.substr(0, text.find('\n'))); }
 
 StatusOr<v1::TuningFile> Parse(const std::string& path, const std::string& text) {
   google::protobuf::util::JsonParseOptions options;
@@ -179,8 +187,8 @@ Status CheckOrigin(const std::string& path, const v1::TuningFile& file, const st
                    const DeviceTraits& traits) {
   const auto refuse = [&path](const std::string& field, const std::string& theirs,
                               const std::string& ours) {
-    return FailedPrecondition(Setting(path) + " does not hold here: " + field + "=" + theirs +
-                              ", where this server has " + ours);
+    return FailedPrecondition(Setting(path) + " does not hold here: " + field + "=" +
+                              Printable(theirs) + ", where this server has " + ours);
   };
   const auto differ = [&](const char* field, int theirs, int ours) {
     if (theirs == ours) return OkStatus();
@@ -251,8 +259,10 @@ TuningFile::TuningFile(std::string path, std::string build)
 
 StatusOr<LoadedTuning> TuningFile::Load(TunedPlanner& planner) const {
   ASSIGN_OR_RETURN(const std::string text, ReadAll(path_));
+  refused_ = true;
   ASSIGN_OR_RETURN(const v1::TuningFile file, Parse(path_, text));
   RETURN_IF_ERROR(CheckOrigin(path_, file, build_, planner.model().traits()));
+  refused_ = false;
   LoadedTuning loaded;
   for (const v1::TunedProblem& problem : file.problems()) {
     std::optional<TuningEntry> entry = FromProto(problem);
@@ -285,6 +295,7 @@ Status TuningFile::Save(const TunedPlanner& planner) const {
     return FailedPrecondition(Setting(path_) + " would have " + std::to_string(text.size()) +
                               " bytes, more than the limit " + std::to_string(kMaxBytes));
   }
+  if (refused_ && std::rename(path_.c_str(), (path_ + ".old").c_str()) == 0) refused_ = false;
   return ReplaceFile(path_, text);
 }
 

@@ -1,6 +1,8 @@
 // Keeps what a planner has learnt from one run of the server to the next.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <string>
 
 #include "kernels/core/status.h"
@@ -15,7 +17,7 @@ struct LoadedTuning {
 
 // A file of JSON: proto/gemmd/v1/tuning.proto. It belongs to one device and one build, since the
 // times of another tell nothing of this one.
-class TuningFile {  // Thread-safe: immutable.
+class TuningFile {  // Thread-safe.
  public:
   static constexpr int64_t kMaxBytes = int64_t{64} << 20;
 
@@ -34,11 +36,13 @@ class TuningFile {  // Thread-safe: immutable.
   StatusOr<LoadedTuning> Load(TunedPlanner& planner) const;
 
   // Writes all that `planner` has learnt, at once: whoever looks finds the old file or the new one,
-  // whatever ends the process. FAILED_PRECONDITION naming the path and why it cannot be written.
+  // whatever ends the process. A file that Load refused is kept as path().old. FAILED_PRECONDITION
+  // naming the path and why it cannot be written.
   Status Save(const TunedPlanner& planner) const;
 
  private:
   const std::string path_, build_;
+  mutable std::atomic<bool> refused_{false};  // what is there was, and still is there
 };
 
 }  // namespace gemmd

@@ -1,4 +1,7 @@
 // Tune and Study over the wire.
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -348,6 +351,78 @@ TEST_F(TuningTest, BackgroundTuningMeasuresWhatWasServed) {
   StartOnCpu();
   ASSERT_TRUE(Gemm(OnesRequest(31, 30, 29)).ok());
   Until([this] { return IsMeasured(MakeProblem(31, 30, 29)); });
+}
+
+class TuningFileTest : public TuningTest {
+ protected:
+  TuningFileTest() {
+    std::string folder = ::testing::TempDir() + "tuning_test.XXXXXX";
+    folder_ = mkdtemp(folder.data());
+    config_.tuning_file = folder_ + "/tuning.json";
+  }
+  ~TuningFileTest() override { std::filesystem::remove_all(folder_); }
+
+  void Stop() {
+    TearDown();
+    server_ = nullptr;
+    manual_ = nullptr;
+  }
+  void Write(const std::string& text) const { std::ofstream(config_.tuning_file) << text; }
+
+  std::string folder_;
+};
+
+TEST_F(TuningFileTest, WhatWasTunedIsKnownAfterARestart) {
+  const v1::Problem problem = MakeProblem(64, 48, 32);
+  StartOnCpu();
+  EXPECT_THAT(log_text_.str(), HasSubstr("is not there yet"));
+  ASSERT_TRUE(Tune(Of<v1::TuneRequest>({problem})).ok());
+  const v1::Plan before = Explain(problem);
+  Stop();
+  StartOnCpu();
+  const v1::Plan after = Explain(problem);
+  EXPECT_EQ(after.source(), v1::PLAN_SOURCE_MEASURED);
+  EXPECT_EQ(after.measured().nanos(), before.measured().nanos());
+  EXPECT_FALSE(IsMeasured(MakeProblem(640, 48, 32)));
+  EXPECT_THAT(log_text_.str(), HasSubstr(config_.tuning_file + ": 1 problems"));
+}
+
+TEST_F(TuningFileTest, AFileThatDoesNotHoldGivesOneWarningAndTheModelPlans) {
+  const v1::Problem problem = MakeProblem(256, 256, 256);
+  StartOnManualH200();
+  ASSERT_TRUE(Tune(Of<v1::TuneRequest>({problem})).ok());
+  Stop();
+  const auto warnings = [this] {
+    const std::string log = log_text_.str();
+    size_t count = 0;
+    for (size_t at = 0; (at = log.find("[warning]", at)) != std::string::npos; ++at) ++count;
+    return count;
+  };
+  EXPECT_EQ(warnings(), 0U);
+  DeviceTraits other = H200Traits();
+  other.driver_version = 99;
+  StartOnManual({.memory_bytes = 1 << 30, .traits = other});
+  EXPECT_FALSE(IsMeasured(problem));
+  EXPECT_EQ(warnings(), 1U);
+  EXPECT_THAT(log_text_.str(), HasSubstr("driver_version=13000, where this server has 99"));
+  ASSERT_TRUE(Tune(Of<v1::TuneRequest>({problem})).ok());
+  EXPECT_TRUE(std::filesystem::exists(config_.tuning_file + ".old"));
+  Stop();
+  Write("{ cut short");
+  StartOnManualH200();
+  EXPECT_FALSE(IsMeasured(problem));
+  EXPECT_EQ(warnings(), 2U);
+  EXPECT_THAT(log_text_.str(), HasSubstr("is damaged"));
+}
+
+TEST_F(TuningFileTest, APathThatCannotBeWrittenIsToldAndWhatWasMeasuredIsInUse) {
+  config_.tuning_file = folder_ + "/no/such/folder.json";
+  StartOnCpu();
+  const v1::Problem problem = MakeProblem(64, 48, 32);
+  const grpc::Status status = Tune(Of<v1::TuneRequest>({problem, MakeProblem(9, 9, 9)}));
+  EXPECT_EQ(status.error_code(), StatusCode::FAILED_PRECONDITION);
+  EXPECT_THAT(status.error_message(), HasSubstr(config_.tuning_file));
+  EXPECT_TRUE(IsMeasured(problem));
 }
 
 }  // namespace

@@ -87,6 +87,8 @@ TEST(ConfigTest, EverySettingIsRead) {
                                  "1 GiB",
                                  "--drain-timeout",
                                  "1500ms",
+                                 "--tuning-file",
+                                 "/tmp/tuning.json",
                                  "--background-tuning=on",
                                  "--background-share",
                                  "25",
@@ -109,6 +111,7 @@ TEST(ConfigTest, EverySettingIsRead) {
   EXPECT_EQ(config.max_queued_bytes, int64_t{1} << 30);
   EXPECT_EQ(config.max_reply_bytes, int64_t{3} << 30);
   EXPECT_EQ(config.drain_timeout, std::chrono::milliseconds(1500));
+  EXPECT_EQ(config.tuning_file, "/tmp/tuning.json");
   EXPECT_TRUE(config.background_tuning);
   EXPECT_EQ(config.background_share_percent, 25);
   EXPECT_EQ(config.log_format, LogFormat::kJson);
@@ -128,9 +131,11 @@ TEST(ConfigTest, FlagBeatsEnvironmentBeatsFileBeatsDefault) {
 
 TEST(ConfigTest, EnvironmentNamesTheFileAndSetsFlags) {
   const ConfigFile file("listen = \"127.0.0.1:7\"\n");
-  const Config config =
-      ParseOk({}, {{"GEMMD_CONFIG", file.path()}, {"GEMMD_ALLOW_REMOTE", "true"}});
+  const Config config = ParseOk(
+      {},
+      {{"GEMMD_CONFIG", file.path()}, {"GEMMD_ALLOW_REMOTE", "true"}, {"GEMMD_TUNING_FILE", "/t"}});
   EXPECT_EQ(config.listen.port, 7);
+  EXPECT_EQ(config.tuning_file, "/t");
   EXPECT_TRUE(config.allow_remote);
 }
 
@@ -148,7 +153,8 @@ TEST(ConfigTest, PrintedConfigReadsBackAsItself) {
                                          "--max-message",  "123456",
                                          "--allow-remote", "--log-format",
                                          "json",           "--drain-timeout",
-                                         "1500ms"};
+                                         "1500ms",         "--tuning-file",
+                                         "/tmp/t.json"};
   std::vector<std::string> print = args;
   print.push_back("--print-config");
   const StatusOr<Invocation> printed = Parse(print);

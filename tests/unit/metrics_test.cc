@@ -14,7 +14,7 @@
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
-#include "kernels/plan/planner.h"
+#include "kernels/plan/tuned_planner.h"
 #include "server/metrics/call_metrics.h"
 #include "server/metrics/metric_text.h"
 #include "server/metrics/metrics_server.h"
@@ -258,8 +258,17 @@ TEST_F(MetricsTest, ShowCyclesOfTheKernelAndStageCountThatRan) {
 }
 
 TEST_F(MetricsTest, HaveASeriesForEveryPlanOfThePlanner) {
-  const Planner planner(H200Traits());
+  TunedPlanner planner(H200Traits());
   int plans = 0;
+  // Every 5th plan, so that each kernel has a measured one.
+  const auto learn = [&](const GemmProblem& problem) {
+    TuningEntry entry{problem, {}};
+    const std::vector<Plan> candidates = planner.model().Candidates(problem);
+    for (size_t i = 0; i < candidates.size(); i += 5) {
+      entry.plans.push_back({candidates[i], 1e-3 / static_cast<double>(i + 1)});
+    }
+    planner.Learn(std::move(entry));
+  };
   const auto run = [&](const GemmProblem& problem, const PlanConstraints& constraints) {
     const StatusOr<Plan> plan = planner.PlanFor(problem, constraints);
     if (!plan.ok()) return;
@@ -278,11 +287,14 @@ TEST_F(MetricsTest, HaveASeriesForEveryPlanOfThePlanner) {
         problem.k = k;
         problem.type_a = problem.type_b = problem.type_d = type;
         problem = WithPackedLayouts(problem);
-        run(problem, {});
-        for (int row = 0; row < kKernelRows; ++row) {
-          run(problem, {.row = row, .stages = {}, .split_k = {}});
-          for (int stages = 1; stages <= 8; ++stages) {
-            run(problem, {.row = row, .stages = stages, .split_k = {}});
+        for (const bool measured : {false, true}) {
+          if (measured) learn(problem);
+          run(problem, {});
+          for (int row = 0; row < kKernelRows; ++row) {
+            run(problem, {.row = row, .stages = {}, .split_k = {}});
+            for (int stages = 1; stages <= 8; ++stages) {
+              run(problem, {.row = row, .stages = stages, .split_k = {}});
+            }
           }
         }
       }
@@ -293,7 +305,7 @@ TEST_F(MetricsTest, HaveASeriesForEveryPlanOfThePlanner) {
     if (family.name != "gemmd_plan_selected_total") continue;
     for (const auto& metric : family.metric) counted += metric.counter.value;
   }
-  EXPECT_GT(plans, 200);
+  EXPECT_GT(plans, 400);
   EXPECT_EQ(counted, plans);
 }
 

@@ -153,6 +153,15 @@ TEST_F(TuningFileTest, OfAnotherDeviceDriverOrBuildIsRefusedWithBoth) {
   EXPECT_EQ(LoadError(CpuTraits()).code(), StatusCode::kFailedPrecondition);
 }
 
+TEST_F(TuningFileTest, WhatAFileSaysIsShortAndPrintableInAMessage) {
+  SaveOne();
+  Replace("NVIDIA H200", "\\u001b[2J\\n" + std::string(1'000'000, 'x'));
+  const Status status = LoadError();
+  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(status.message(), HasSubstr("device=?[2J?xxx"));
+  EXPECT_LT(status.message().size(), 400U);
+}
+
 TEST_F(TuningFileTest, OfAnotherOrdinalOfTheSameDeviceHolds) {
   SaveOne();
   DeviceTraits other = H200Traits();
@@ -287,6 +296,20 @@ TEST_F(TuningFileTest, ASaveReplacesTheFileWithAnother) {
   const StatusOr<LoadedTuning> loaded = File().Load(planner);
   ASSERT_TRUE(loaded.ok());
   EXPECT_EQ(loaded->problems, 0);
+}
+
+TEST_F(TuningFileTest, AFileThatWasRefusedIsKeptBesideTheNewOne) {
+  SaveOne();
+  const std::string theirs = Read();
+  TunedPlanner cpu(CpuTraits());
+  const TuningFile file(path_, kBuild);
+  ASSERT_FALSE(file.Load(cpu).ok());
+  ASSERT_TRUE(file.Save(cpu).ok());
+  ASSERT_TRUE(file.Save(cpu).ok());
+  TunedPlanner h200(H200Traits());
+  EXPECT_TRUE(TuningFile(path_ + ".old", kBuild).Load(h200).ok());
+  EXPECT_TRUE(file.Load(cpu).ok());
+  EXPECT_NE(Read(), theirs);
 }
 
 TEST_F(TuningFileTest, AFullTableFitsTheLimit) {
