@@ -98,8 +98,8 @@ class Backend {  // Thread-safe. Outlives every lease.
   // Precondition: CheckFits(problem) is OK.
   virtual std::optional<LaneLease> TryAcquireLane(const GemmProblem& problem) = 0;
 
-  // For tuning. RESOURCE_EXHAUSTED when the memory that it needs, which is the problem's operands or
-  // a few times the caches, is not there now, naming the bytes. The timer shares the device with
+  // For tuning. RESOURCE_EXHAUSTED when the memory that it needs, which is the problem's operands
+  // or a few times the caches, is not there now, naming the bytes. The timer shares the device with
   // the lanes. Precondition: CheckFits(problem) is OK and the problem is not empty.
   virtual StatusOr<std::unique_ptr<PlanTimer>> MakePlanTimer(const GemmProblem& problem) = 0;
 
