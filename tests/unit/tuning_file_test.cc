@@ -53,7 +53,11 @@ class TuningFileTest : public testing::Test {
     text << std::ifstream(path_).rdbuf();
     return text.str();
   }
-  void Write(const std::string& text) const { std::ofstream(path_) << text; }
+  // A new file: some file systems write a file that is emptied to the disk at once.
+  void Write(const std::string& text) const {
+    std::filesystem::remove(path_);
+    std::ofstream(path_) << text;
+  }
   void Replace(const std::string& from, const std::string& to) const {
     std::string text = Read();
     const size_t at = text.find(from);
