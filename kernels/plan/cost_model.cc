@@ -20,38 +20,39 @@ constexpr double kEpilogueBytesPerClock = 11;  // of D, and again of C
 
 // The same for the TMA kernel, which is alone on its SM and fetches the next tile's first panels
 // while it stores the last.
-constexpr double kTmaLaunchSeconds = 1.5e-6;    // and its first panels
-constexpr double kTmaRingLatencyClocks = 1742;  // L within the ring
-constexpr double kWgmmaFlopsPerClock = 3200;
-constexpr double kTmaStepClocks = 317;       // a step never takes less than this
-constexpr double kTmaStepClocksPer64K = 91;  // and this for each 64 values of K
-constexpr double kTmaBytesPerClock = 54.5;   // panels into one SM
-constexpr double kUnalignedRows = 1.2;
-constexpr double kStoreAmongPanels = 1.67;  // what a byte of a store under products costs of that
-constexpr double kTmaStoreClocks = 620;
-constexpr double kTmaStoreBytesPerClock = 35.6;
+constexpr double kTmaLaunchSeconds = 1.69e-6;  // and its first panels
+constexpr double kTmaRingLatencyClocks = 833;  // L within the ring
+constexpr double kWgmmaFlopsPerClock = 3499;
+constexpr double kTmaStepClocks = 338;         // a step never takes less than this
+constexpr double kTmaStepClocksPer64K = 7.93;  // and this for each 64 values of K
+constexpr double kTmaBytesPerClock = 59.5;     // panels into one SM
+constexpr double kUnalignedRows = 1.96;
+constexpr double kStoreAmongPanels = 0.503;  // what a byte of a store under products costs of that
+constexpr double kTmaStoreClocks = 532;
+constexpr double kTmaStoreBytesPerClock = 12.4;
 // A narrow panel with K across its rows is a few lines of L2 that all blocks ask for, row by row.
-constexpr double kClocksPerAskedLine = 1.44;
+constexpr double kClocksPerAskedLine = 1.48;
 // Pairs: each waits for the other now and then.
-constexpr double kPairSeconds = 0.19e-6;
-constexpr double kPairStep = 1.046;
-constexpr double kPairStream = 1.02;
-constexpr double kPairStepInTurns = 1.019;  // in ping-pong
+constexpr double kPairSeconds = 0.18e-6;
+constexpr double kPairStep = 0.812;
+constexpr double kPairStream = 1.071;
+constexpr double kPairStepInTurns = 0.819;  // in ping-pong
 // Device memory: what it delivers in long, to one SM, and in the beginning.
-constexpr double kReachedBandwidth = 0.9;  // of the copy rate
-constexpr double kSmBytesPerSecond = 53.2e9;
-constexpr double kDrawOfPairs = 1.1;  // times that, since a shared panel is drawn once
-constexpr double kRampSeconds = 1.8e-6;
+constexpr double kReachedBandwidth = 0.94;  // of the copy rate
+constexpr double kSmBytesPerSecond = 68.9e9;
+constexpr double kDrawOfPairs = 0.902;  // times that, since a shared panel is drawn once
+constexpr double kRampSeconds = 0.51e-6;
 // Parts: the second kernel, and what reads and writes them.
-constexpr double kSumSeconds = 2.75e-6;
-constexpr double kSumBytesPerSecond = 6.0e12;
+constexpr double kSumSeconds = 1.51e-6;
+constexpr double kSumBytesPerSecond = 2.53e12;
 // What a launch that starts early saves where the one before it leaves half of the SMs free; and
 // both kernels of a split do.
-constexpr double kRoomSeconds = 0.5e-6;
-constexpr double kRoomOfPartsSeconds = 2.0e-6;
+constexpr double kRoomSeconds = 0.68e-6;
+constexpr double kRoomOfPartsSeconds = 1.04e-6;
 
 // The GEMV kernel: what its start and end take beside the stream, how much of the bandwidth the
 // stream gets, and what one SM can multiply by one vector of it.
+constexpr double kGemvRoundSeconds = 3.2e-6;  // of blocks, at least
 constexpr double kGemvLaunchSeconds = 1.5e-6;
 constexpr double kGemvBandwidthShare = 0.9;
 constexpr double kGemvBytesPerClock = 40;
@@ -139,7 +140,7 @@ struct TmaLaunch {
   const TileShape shape;
   const int64_t parts;   // of tiles
   const int64_t blocks;  // that run
-  // Of a part, on average: blocks with a step less leave the bandwidth to those with one more.
+  // Of the longest part.
   const double steps;
   const double store_bytes;  // of a part
 
@@ -241,9 +242,11 @@ double GemvSeconds(const GemmProblem& p, const DeviceTraits& traits) {
   double bytes = static_cast<double>(shape.lines) * k * SizeOf(p.type_a) * batch;
   if (!shape.vectors_k_contiguous) bytes += blocks * k * kGemvGatherBytes;
   const double sms = std::min<double>(blocks, traits.sm_count);
-  return kGemvLaunchSeconds +
-         std::max(UniqueBytes(p) / (kGemvBandwidthShare * traits.hbm_bytes_per_second),
-                  bytes * shape.vectors_of_kernel() / (sms * kGemvBytesPerClock * traits.clock_hz));
+  const double rounds = std::ceil(blocks / (1.0 * traits.sm_count * shape.blocks_per_sm()));
+  const double stream =
+      std::max(UniqueBytes(p) / (kGemvBandwidthShare * traits.hbm_bytes_per_second),
+               bytes * shape.vectors_of_kernel() / (sms * kGemvBytesPerClock * traits.clock_hz));
+  return std::max(rounds * kGemvRoundSeconds, kGemvLaunchSeconds + stream);
 }
 
 }  // namespace
