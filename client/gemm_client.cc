@@ -1,72 +1,18 @@
 #include "client/gemm_client.h"
 
-#include <atomic>
 #include <cstring>
-#include <limits>
 #include <new>
-#include <random>
 #include <thread>
 
-#include <grpcpp/grpcpp.h>
-
+#include "client/gemm_client_impl.h"
 #include "client/retry_policy.h"
-#include "client/wire.h"
-#include "gemmd/v1/gemm.grpc.pb.h"
-#include "gemmd/v1/server.grpc.pb.h"
-#include "grpc/health/v1/health.grpc.pb.h"
 #include "kernels/core/checked.h"
-#include "kernels/core/mutex.h"
 
 namespace gemmd {
 namespace {
 
-using SteadyClock = std::chrono::steady_clock;
-
-// Protobuf aborts the process that serialises a message of 2^31 bytes or more.
-constexpr int64_t kMostMessageBytes = std::numeric_limits<int32_t>::max() - (int64_t{64} << 10);
 // Room for what a message holds besides operands or result: lengths, tags, the execution record.
 constexpr int64_t kEnvelopeBytes = 1024;
-
-class Deadline {
- public:
-  explicit Deadline(Milliseconds timeout) : timeout_(timeout), at_(SteadyClock::now() + timeout) {}
-  Milliseconds timeout() const { return timeout_; }
-  Milliseconds Remaining() const {
-    return std::chrono::duration_cast<Milliseconds>(at_ - SteadyClock::now());
-  }
-  void ApplyTo(grpc::ClientContext* context) const {
-    context->set_deadline(std::chrono::system_clock::now() + Remaining());
-  }
-
- private:
-  Milliseconds timeout_;
-  SteadyClock::time_point at_;
-};
-
-Status CheckTimeout(Milliseconds timeout) {
-  // Far beyond this, adding it to a clock would overflow.
-  constexpr Milliseconds kMost = std::chrono::hours(24 * 365);
-  if (timeout > Milliseconds(0) && timeout <= kMost) return OkStatus();
-  return InvalidArgument("timeout", "timeout=" + std::to_string(timeout.count()) +
-                                        " ms is not between 1 and " +
-                                        std::to_string(kMost.count()) + " ms");
-}
-
-Status FromCall(const grpc::Status& status, const Deadline& deadline) {
-  Status result = wire::FromGrpc(status);
-  if (result.code() != StatusCode::kDeadlineExceeded) return result;
-  return DeadlineExceeded(result.message() + " (timeout " +
-                          std::to_string(deadline.timeout().count()) + " ms)");
-}
-
-template <typename Stub, typename Request, typename Response>
-Status Call(Stub* stub,
-            grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
-            const Request& request, Response* response, const Deadline& deadline) {
-  grpc::ClientContext context;
-  deadline.ApplyTo(&context);
-  return FromCall((stub->*method)(&context, request, response), deadline);
-}
 
 // gRPC takes a target without a port for one on port 443.
 Status CheckTarget(const std::string& target) {
@@ -96,49 +42,6 @@ std::string_view Name(Serving serving) {
   }
   return "UNKNOWN";
 }
-
-struct GemmClient::Impl {
-  explicit Impl(ClientOptions client_options) : options(std::move(client_options)) {}
-
-  double Jitter() EXCLUDES(mu) {
-    MutexLock lock(mu);
-    return std::uniform_real_distribution<double>(0, 1)(random);
-  }
-
-  // The server's limit, asked for once; ours until it has answered.
-  int64_t MessageLimit(const Deadline& deadline) {
-    const int64_t known = message_limit.load(std::memory_order_relaxed);
-    if (known > 0) return known;
-    v1::ServerInfo info;
-    const Status status = Call(server.get(), &v1::ServerService::StubInterface::GetServerInfo,
-                               v1::GetServerInfoRequest(), &info, deadline);
-    if (!status.ok() && status.code() != StatusCode::kUnimplemented) {
-      return options.max_message_bytes;
-    }
-    return Learn(info);
-  }
-
-  int64_t Learn(const v1::ServerInfo& info) {
-    int64_t limit = info.limits().max_message_bytes();
-    if (limit <= 0) limit = options.max_message_bytes;
-    limit = std::min(limit, kMostMessageBytes);
-    message_limit.store(limit, std::memory_order_relaxed);
-    return limit;
-  }
-
-  Status SendWithRetries(const v1::GemmRequest& request, const CallOptions& call,
-                         const Deadline& deadline, v1::GemmResponse* response,
-                         ClientResult* result);
-
-  const ClientOptions options;
-  std::shared_ptr<grpc::Channel> channel;
-  std::unique_ptr<v1::GemmService::StubInterface> gemm;
-  std::unique_ptr<v1::ServerService::StubInterface> server;
-  std::unique_ptr<grpc::health::v1::Health::StubInterface> health;
-  std::atomic<int64_t> message_limit{0};  // 0: not asked yet; any order, a plain value
-  Mutex mu;
-  std::minstd_rand random GUARDED_BY(mu){std::random_device{}()};
-};
 
 Status GemmClient::Impl::SendWithRetries(const v1::GemmRequest& request, const CallOptions& call,
                                          const Deadline& deadline, v1::GemmResponse* response,
@@ -365,60 +268,6 @@ StatusOr<ClientStatistics> GemmClient::Statistics(const CallOptions& options) {
   return wire::FromProto(statistics);
 }
 
-namespace {
-
-// A stream's deadline would end the stream itself; this cancels it only while it has said nothing.
-class FirstAnswer {
- public:
-  explicit FirstAnswer(grpc::ClientContext* context) : context_(context) {}
-  ~FirstAnswer() { Came(); }
-  FirstAnswer(const FirstAnswer&) = delete;
-  FirstAnswer& operator=(const FirstAnswer&) = delete;
-
-  void MustComeWithin(Milliseconds timeout) {
-    waiter_ = std::thread([this, deadline = SteadyClock::now() + timeout] {
-      MutexLock lock(mu_);
-      while (!came_ && came_cv_.WaitUntil(mu_, deadline)) {
-      }
-      if (came_) return;
-      late_ = true;
-      context_->TryCancel();
-    });
-  }
-  void Came() {
-    {
-      MutexLock lock(mu_);
-      came_ = true;
-    }
-    came_cv_.NotifyAll();
-    if (waiter_.joinable()) waiter_.join();
-  }
-  bool late() const {
-    MutexLock lock(mu_);
-    return late_;
-  }
-
- private:
-  grpc::ClientContext* const context_;
-  mutable Mutex mu_;
-  CondVar came_cv_;
-  bool came_ GUARDED_BY(mu_) = false;
-  bool late_ GUARDED_BY(mu_) = false;
-  std::thread waiter_;
-};
-
-Serving FromProto(grpc::health::v1::HealthCheckResponse::ServingStatus status) {
-  using Response = grpc::health::v1::HealthCheckResponse;
-  switch (status) {
-    case Response::SERVING: return Serving::kServing;
-    case Response::NOT_SERVING: return Serving::kNotServing;
-    case Response::SERVICE_UNKNOWN: return Serving::kServiceUnknown;
-    default: return Serving::kUnknown;
-  }
-}
-
-}  // namespace
-
 StatusOr<Serving> GemmClient::Health(const std::string& service, const CallOptions& options) {
   RETURN_IF_ERROR(CheckTimeout(options.timeout));
   grpc::health::v1::HealthCheckRequest request;
@@ -426,36 +275,7 @@ StatusOr<Serving> GemmClient::Health(const std::string& service, const CallOptio
   grpc::health::v1::HealthCheckResponse response;
   RETURN_IF_ERROR(Call(impl_->health.get(), &grpc::health::v1::Health::StubInterface::Check,
                        request, &response, Deadline(options.timeout)));
-  return FromProto(response.status());
-}
-
-Status GemmClient::WatchHealth(const std::string& service,
-                               const std::function<bool(Serving)>& on_status,
-                               const CallOptions& options) {
-  grpc::ClientContext context;
-  FirstAnswer first(&context);
-  if (options.timeout != Milliseconds(0)) {
-    RETURN_IF_ERROR(CheckTimeout(options.timeout));
-    first.MustComeWithin(options.timeout);
-  }
-  grpc::health::v1::HealthCheckRequest request;
-  request.set_service(service);
-  const auto reader = impl_->health->Watch(&context, request);
-  grpc::health::v1::HealthCheckResponse response;
-  while (reader->Read(&response)) {
-    first.Came();
-    if (on_status(FromProto(response.status()))) continue;
-    context.TryCancel();
-    while (reader->Read(&response)) {
-    }
-    (void)reader->Finish();
-    return OkStatus();
-  }
-  const grpc::Status ended = reader->Finish();
-  if (first.late()) {
-    return DeadlineExceeded("no answer within " + std::to_string(options.timeout.count()) + " ms");
-  }
-  return wire::FromGrpc(ended);
+  return wire::FromProto(response.status());
 }
 
 }  // namespace gemmd

@@ -16,6 +16,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -60,6 +62,9 @@ struct ClientPlan {
   int64_t smem_bytes = 0;
   double predicted_seconds = 0;  // 0: no model
   double measured_seconds = 0;   // 0: not measured
+  bool pair = false;             // thread blocks in pairs that share a panel of their tiles
+  int registers = 0;             // of a thread; 0: no kernel of the server's own
+  double waves = 0;              // rounds of resident blocks that all tiles take; 0: no tiles
 };
 
 struct ClientResult {
@@ -130,6 +135,35 @@ struct ClientStatistics {
   std::vector<ClientKernelStatistics> kernels;
 };
 
+struct ClientTuneRequest {
+  std::vector<GemmProblem> problems{};
+  bool served = false;        // also the problems that the server has served
+  double budget_seconds = 0;  // 0: none
+  bool calibrate = false;     // measure the model's constants first
+};
+
+struct ClientTuneProgress {
+  int done = 0, total = 0;  // problems
+  // Absent: none was named, or none that this client can name.
+  std::optional<GemmProblem> problem;
+  std::optional<ClientPlan> best;      // absent: not measured yet
+  std::optional<double> left_seconds;  // estimate
+};
+
+struct ClientStudyRequest {
+  std::vector<GemmProblem> problems{};
+  std::string kernel{};  // empty: the planner's choice for each problem
+  int max_stages = 0;    // 0: what fits
+};
+
+struct ClientStudyPoint {
+  GemmProblem problem;
+  ClientPlan plan;
+  double median_seconds = 0;
+  double spread_seconds = 0;  // between the 5th and 95th percentile
+  StallSample stalls;
+};
+
 enum class Serving { kUnknown, kServing, kNotServing, kServiceUnknown };
 std::string_view Name(Serving serving);  // "UNKNOWN", "SERVING", ...: the health protocol's words
 
@@ -161,6 +195,19 @@ class GemmClient {
   // the server ends the stream, or there is no first status within options.timeout (0: no limit).
   Status WatchHealth(const std::string& service, const std::function<bool(Serving)>& on_status,
                      const CallOptions& options = {});
+
+  // Both are tried once and block until the server has ended the stream. A request on `stop`, from
+  // any thread, cancels: CANCELLED. options.timeout bounds the wait until the server takes up the
+  // call (0: no limit), not the call.
+  // Measures plans and keeps the fastest in the server's tuning table; what was measured before a
+  // call failed or was cancelled is kept too. RESOURCE_EXHAUSTED while another call tunes.
+  Status Tune(const ClientTuneRequest& request,
+              const std::function<void(const ClientTuneProgress&)>& on_progress,
+              const std::stop_token& stop = {}, const CallOptions& options = {});
+  // Measures each problem at every stage count.
+  Status Study(const ClientStudyRequest& request,
+               const std::function<void(const ClientStudyPoint&)>& on_point,
+               const std::stop_token& stop = {}, const CallOptions& options = {});
 
  private:
   struct Impl;

@@ -120,6 +120,8 @@ int main(int argc, char** argv) {
   ctl::AddMatmul(&app, &context);
   ctl::AddCheck(&app, &context);
   ctl::AddServerVerbs(&app, &context);
+  ctl::AddTune(&app, &context);
+  ctl::AddStudy(&app, &context);
   ctl::AddHealth(&app, &context);
   try {
     app.parse(argc, argv);

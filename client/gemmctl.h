@@ -6,11 +6,15 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
+#include "client/client_json.h"
 #include "client/gemm_client.h"
 #include "client/json.h"
+#include "client/problem_list.h"
+#include "client/text.h"
 
 namespace gemmd::ctl {
 
@@ -20,7 +24,8 @@ enum ExitCode : int {
   kExitBadInput = 1,  // arguments, files, or a product that the server refuses as malformed
   kExitNoConnection = 2,
   kExitRpc = 3,
-  kExitNotServing = 4,  // health only
+  kExitNotServing = 4,     // health only
+  kExitInterrupted = 128,  // plus the signal's number, as a shell has it
 };
 
 struct Context {
@@ -46,6 +51,8 @@ void AddMatmul(CLI::App* app, Context* context);
 void AddCheck(CLI::App* app, Context* context);
 void AddServerVerbs(CLI::App* app, Context* context);  // info, kernels, plan, stats
 void AddHealth(CLI::App* app, Context* context);
+void AddTune(CLI::App* app, Context* context);
+void AddStudy(CLI::App* app, Context* context);
 
 // Options that the verbs word alike.
 // An integer of type T in [low, high]; a refusal repeats what was typed.
@@ -64,18 +71,23 @@ CLI::Validator Integer(T low = std::numeric_limits<T>::min(),
 CLI::Option* AddDType(CLI::App* verb, const std::string& flag, std::string* name,
                       const std::string& help);
 std::optional<DType> ParseDType(const std::string& name);  // nullopt for ""
-DType DefaultResultType(DType type_a);
 
-Json ToJson(const ClientPlan& plan);
+// Problems to measure.
+struct ProblemOptions {
+  std::vector<std::string> shapes;
+  std::string file, m, n, k;
+  std::string dtype = "bf16";
+  bool trans_a = false, trans_b = false;
+};
+void AddProblemOptions(CLI::App* verb, ProblemOptions* options);
+// In the order of the options; none where nothing names one. Reads the file of shapes.
+StatusOr<std::vector<NamedProblem>> ReadProblems(const ProblemOptions& options);
+
 Json ToJson(const ClientResult& result);
-Json ToJson(const StallSample& stalls);
 Json Seconds(Nanoseconds time);
 double Tflops(const ClientResult& result);  // by kernel time; 0 when nothing ran
 
-std::string Bytes(int64_t bytes);  // "64.0 MiB"
-std::string Time(double seconds);  // "12.3 us"
-// Rows of cells, in columns as wide as their widest cell; the first row is the heading.
-void PrintTable(const std::vector<std::vector<std::string>>& rows);
-void PrintJson(const Json& json);  // one line on stdout
+void PrintTable(const std::vector<std::vector<std::string>>& rows);  // as TableText()
+void PrintJson(const Json& json);                                    // one line on stdout
 
 }  // namespace gemmd::ctl

@@ -1,8 +1,8 @@
-// How gemmctl words and prints what it got.
-#include <algorithm>
-#include <array>
+// What the verbs of gemmctl ask and print alike.
 #include <cstdio>
+#include <utility>
 
+#include "client/files.h"
 #include "client/gemmctl.h"
 
 namespace gemmd::ctl {
@@ -24,44 +24,11 @@ std::optional<DType> ParseDType(const std::string& name) {
   return name.empty() ? std::nullopt : DTypeFromName(name);
 }
 
-DType DefaultResultType(DType type_a) {
-  switch (type_a) {
-    case DType::kF8E4M3:
-    case DType::kF8E5M2: return DType::kBF16;
-    case DType::kI8: return DType::kI32;
-    default: return type_a;
-  }
-}
-
 Json Seconds(Nanoseconds time) { return std::chrono::duration<double>(time).count(); }
 
 double Tflops(const ClientResult& result) {
   const double seconds = std::chrono::duration<double>(result.phases.kernel).count();
   return seconds > 0 ? result.flops / seconds * 1e-12 : 0;
-}
-
-Json ToJson(const StallSample& stalls) {
-  if (!stalls.measured) return Json::Null();
-  return Json::Object()
-      .Set("wait_full", stalls.wait_full)
-      .Set("wait_empty", stalls.wait_empty)
-      .Set("mainloop", stalls.mainloop)
-      .Set("epilogue", stalls.epilogue)
-      .Set("k_tiles", stalls.k_tiles);
-}
-
-Json ToJson(const ClientPlan& plan) {
-  const auto known = [](double seconds) { return seconds > 0 ? Json(seconds) : Json::Null(); };
-  return Json::Object()
-      .Set("kernel", plan.kernel)
-      .Set("stages", plan.stages)
-      .Set("split_k", plan.split_k)
-      .Set("limit", plan.limit)
-      .Set("source", plan.source)
-      .Set("resident_blocks", plan.resident_blocks)
-      .Set("smem_bytes", plan.smem_bytes)
-      .Set("predicted_seconds", known(plan.predicted_seconds))
-      .Set("measured_seconds", known(plan.measured_seconds));
 }
 
 Json ToJson(const ClientResult& result) {
@@ -89,50 +56,79 @@ Json ToJson(const ClientResult& result) {
       .Set("round_trip_seconds", Seconds(result.round_trip));
 }
 
-namespace {
-
-std::string Scaled(double value, const char* unit) {
-  std::array<char, 48> text;
-  std::snprintf(text.data(), text.size(), "%.*f %s", value < 10 ? 2 : 1, value, unit);
-  return text.data();
-}
-
-}  // namespace
-
-std::string Bytes(int64_t bytes) {
-  if (bytes < 1024) return std::to_string(bytes) + " B";
-  const char* const units[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-  double value = static_cast<double>(bytes) / 1024;
-  size_t unit = 0;
-  for (; value >= 1024 && unit + 1 < std::size(units); ++unit) value /= 1024;
-  return Scaled(value, units[unit]);
-}
-
-std::string Time(double seconds) {
-  if (seconds < 1e-3) return Scaled(seconds * 1e6, "us");
-  if (seconds < 1) return Scaled(seconds * 1e3, "ms");
-  return Scaled(seconds, "s");
-}
-
 void PrintTable(const std::vector<std::vector<std::string>>& rows) {
-  std::vector<size_t> widths;
-  for (const auto& row : rows) {
-    widths.resize(std::max(widths.size(), row.size()));
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  }
-  for (const auto& row : rows) {
-    std::string line;
-    for (size_t i = 0; i < row.size(); ++i) {
-      line += row[i];
-      if (i + 1 < row.size()) line.append(widths[i] - row[i].size() + 2, ' ');
-    }
-    std::printf("%s\n", line.c_str());
-  }
+  std::fputs(TableText(rows).c_str(), stdout);
 }
 
 void PrintJson(const Json& json) {
   std::printf("%s\n", json.text().c_str());
   std::fflush(stdout);  // a watcher reads line by line
+}
+
+namespace {
+
+// Lists of shapes are written by hand or by a script; more bytes than this are no such list.
+constexpr int64_t kMaxListBytes = int64_t{4} << 20;
+
+StatusOr<std::vector<NamedProblem>> ProblemsOfRanges(const ProblemOptions& options,
+                                                     const ShapeTypes& types) {
+  const std::pair<const char*, const std::string*> ranges[] = {
+      {"--m", &options.m}, {"--n", &options.n}, {"--k", &options.k}};
+  std::vector<int64_t> extents[3];
+  for (size_t i = 0; i < 3; ++i) {
+    const auto& [option, text] = ranges[i];
+    if (text->empty()) {
+      return InvalidArgument(
+          option, std::string("--m, --n and --k go together; ") + option + " is missing");
+    }
+    ASSIGN_OR_RETURN(extents[i], ParseExtents(option, *text));
+  }
+  return CrossExtents(extents[0], extents[1], extents[2], types);
+}
+
+}  // namespace
+
+void AddProblemOptions(CLI::App* verb, ProblemOptions* options) {
+  verb->add_option("--shape", options->shapes, "A shape, MxNxK; may be given again")
+      ->allow_extra_args(false);
+  verb->add_option(
+      "--shapes", options->file,
+      "A file of lines name,dtype,layout,M,N,K; layout is NN, NT, TN or TT, # starts a "
+      "comment");
+  verb->add_option("--m", options->m,
+                   "Rows of D: a list, with START:END:+STEP and START:END:*FACTOR in it; every "
+                   "--m with every --n and --k");
+  verb->add_option("--n", options->n, "Columns of D, as --m");
+  verb->add_option("--k", options->k, "Lengths of the sum, as --m");
+  AddDType(verb, "--dtype", &options->dtype, "Type of A and B, but for --shapes")
+      ->capture_default_str();
+  verb->add_flag("--trans-a", options->trans_a, "A is stored as K rows of M, but for --shapes");
+  verb->add_flag("--trans-b", options->trans_b, "B is stored as N rows of K, but for --shapes");
+}
+
+StatusOr<std::vector<NamedProblem>> ReadProblems(const ProblemOptions& options) {
+  const ShapeTypes types{.type = *ParseDType(options.dtype),
+                         .op_a = options.trans_a ? Op::kT : Op::kN,
+                         .op_b = options.trans_b ? Op::kT : Op::kN};
+  std::vector<NamedProblem> problems;
+  const auto add = [&](const std::vector<NamedProblem>& more) {
+    problems.insert(problems.end(), more.begin(), more.end());
+    return CheckProblemCount(static_cast<int64_t>(problems.size()));
+  };
+  for (const std::string& shape : options.shapes) {
+    ASSIGN_OR_RETURN(NamedProblem problem, ParseShape(shape, types));
+    RETURN_IF_ERROR(add({problem}));
+  }
+  if (!options.file.empty()) {
+    ASSIGN_OR_RETURN(const std::string text, ReadText(options.file, kMaxListBytes));
+    ASSIGN_OR_RETURN(const std::vector<NamedProblem> rows, ParseProblemCsv(options.file, text));
+    RETURN_IF_ERROR(add(rows));
+  }
+  if (!options.m.empty() || !options.n.empty() || !options.k.empty()) {
+    ASSIGN_OR_RETURN(const std::vector<NamedProblem> crossed, ProblemsOfRanges(options, types));
+    RETURN_IF_ERROR(add(crossed));
+  }
+  return problems;
 }
 
 }  // namespace gemmd::ctl

@@ -144,17 +144,24 @@ GemmProblem ToProblem(const PlanArguments& arguments) {
   return bounded ? WithPackedLayouts(problem) : problem;
 }
 
+std::string Parts(const ClientPlan& plan) {
+  if (!plan.pair) return Str(plan.split_k);
+  return plan.split_k > 1 ? Str(plan.split_k) + ", pair" : "pair";
+}
+
+// Narrow enough for 100 columns with the longest of the kernels' names and limits.
 std::vector<std::string> Cells(const ClientPlan& plan) {
   const auto time = [](double seconds) { return seconds > 0 ? Time(seconds) : std::string("-"); };
   return {plan.kernel,
           Str(plan.stages),
           plan.limit,
-          Str(plan.split_k),
+          Parts(plan),
+          plan.registers > 0 ? Str(plan.registers) : "-",
           Str(plan.resident_blocks),
-          Bytes(plan.smem_bytes),
+          plan.waves > 0 ? Fixed(plan.waves, 2) : "-",
+          Fixed(static_cast<double>(plan.smem_bytes) / 1024, 0) + " KiB",
           time(plan.predicted_seconds),
-          time(plan.measured_seconds),
-          plan.source};
+          time(plan.measured_seconds)};
 }
 
 int RunPlan(const Context& context, const PlanArguments& arguments) {
@@ -172,21 +179,22 @@ int RunPlan(const Context& context, const PlanArguments& arguments) {
   const StatusOr<ClientExplanation> explanation = client->Plan(problem, call);
   if (!explanation.ok()) return context.Fail(explanation.status());
   Json candidates = Json::Array();
-  std::vector<std::vector<std::string>> table = {{"KERNEL", "STAGES", "LIMIT", "SPLIT", "BLOCKS/SM",
-                                                  "SMEM", "PREDICTED", "MEASURED", "SOURCE"},
-                                                 Cells(explanation->plan)};
+  std::vector<std::vector<std::string>> table = {
+      {"KERNEL", "S", "LIMIT", "PARTS", "REGS", "BLK/SM", "WAVES", "SMEM", "MODEL", "MEASURED"},
+      Cells(explanation->plan)};
   for (const ClientPlan& plan : explanation->candidates) {
-    candidates.Add(ctl::ToJson(plan));
+    candidates.Add(gemmd::ToJson(plan));
     table.push_back(Cells(plan));
   }
   if (context.json) {
     PrintJson(Json::Object()
                   .Set("problem", ToString(problem))
-                  .Set("plan", ctl::ToJson(explanation->plan))
+                  .Set("plan", gemmd::ToJson(explanation->plan))
                   .Set("candidates", candidates));
     return kExitOk;
   }
-  std::printf("%s; the plan first, then its candidates\n", ToString(problem).c_str());
+  std::printf("%s, chosen by: %s; the plan first, then its candidates\n", ToString(problem).c_str(),
+              explanation->plan.source.c_str());
   PrintTable(table);
   return kExitOk;
 }
@@ -205,7 +213,7 @@ int RunStats(const Context& context) {
                     .Set("stages", k.stages)
                     .Set("launches", k.launches)
                     .Set("kernel_seconds", k.kernel_seconds)
-                    .Set("stalls_cycles", ctl::ToJson(k.stalls)));
+                    .Set("stalls_cycles", gemmd::ToJson(k.stalls)));
     table.push_back({k.kernel, Str(k.stages), Str(k.launches), Time(k.kernel_seconds)});
   }
   if (context.json) {
@@ -238,7 +246,12 @@ int RunStats(const Context& context) {
 
 void AddPlan(CLI::App* app, Context* context) {
   auto options = std::make_shared<PlanArguments>();
-  CLI::App* verb = app->add_subcommand("plan", "The plan a product would get, and its candidates");
+  CLI::App* verb = app->add_subcommand(
+      "plan",
+      "The plan a product would get, and its candidates. S: stages; LIMIT: what kept them from "
+      "being more; PARTS: of K, or pairs of blocks; REGS: registers of a thread; BLK/SM: resident "
+      "blocks; WAVES: rounds of blocks that all tiles take; SMEM: shared memory of a block; MODEL: "
+      "the predicted time");
   verb->add_option("M", options->m, "Rows of D")->required()->check(Integer<int64_t>());
   verb->add_option("N", options->n, "Columns of D")->required()->check(Integer<int64_t>());
   verb->add_option("K", options->k, "Length of the sum")->required()->check(Integer<int64_t>());

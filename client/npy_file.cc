@@ -2,14 +2,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 #include <new>
-#include <system_error>
 
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "client/files.h"
 #include "client/npy.h"
 #include "kernels/core/checked.h"
 #include "kernels/core/numeric.h"
@@ -20,32 +19,8 @@ namespace {
 // What is sent may be an eighth of what is stored (f8 to fp8), and a message is below 2 GiB.
 constexpr int64_t kMaxFileBytes = int64_t{16} << 30;
 
-class File {  // Owns a descriptor.
- public:
-  explicit File(int fd) : fd_(fd) {}
-  ~File() {
-    if (fd_ >= 0) close(fd_);
-  }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-  int fd() const { return fd_; }
-
- private:
-  int fd_;
-};
-
 Status AboutFile(const std::string& path, const Status& status) {
   return {status.code(), path + ": " + status.message()};
-}
-
-Status SystemError(const std::string& path, std::string_view doing) {
-  const int error = errno;
-  const StatusCode code = error == ENOENT                      ? StatusCode::kNotFound
-                          : error == EACCES || error == EPERM  ? StatusCode::kPermissionDenied
-                          : error == ENOSPC || error == ENOMEM ? StatusCode::kResourceExhausted
-                                                               : StatusCode::kUnknown;
-  return {code, "cannot " + std::string(doing) + " " + path + ": " +
-                    std::generic_category().message(error)};
 }
 
 Status ReadExactly(int fd, const std::string& path, int64_t offset, int64_t bytes, std::byte* out) {
@@ -57,18 +32,6 @@ Status ReadExactly(int fd, const std::string& path, int64_t offset, int64_t byte
     out += got;
     offset += got;
     bytes -= got;
-  }
-  return OkStatus();
-}
-
-Status WriteAll(int fd, const std::string& path, const void* data, int64_t bytes) {
-  const auto* at = static_cast<const std::byte*>(data);
-  while (bytes > 0) {
-    const ssize_t done = write(fd, at, static_cast<size_t>(bytes));
-    if (done < 0 && errno == EINTR) continue;
-    if (done < 0) return SystemError(path, "write");
-    at += done;
-    bytes -= done;
   }
   return OkStatus();
 }
@@ -256,36 +219,11 @@ Status MakeRowMajor(NpyArray* array) {
 }
 
 Status WriteNpy(const std::string& path, const NpyArray& array) {
-  std::error_code error;
-  const std::filesystem::file_status present = std::filesystem::status(path, error);
-  std::string target = path;
-  std::optional<mode_t> mode;  // of the file that is replaced
-  if (std::filesystem::exists(present)) {
-    if (!std::filesystem::is_regular_file(present)) {
-      return InvalidArgument("npy", path + " exists and is not a regular file");
-    }
-    mode = static_cast<mode_t>(present.permissions());
-    target = std::filesystem::canonical(path, error).string();  // a link stays a link
-    if (error) return {StatusCode::kUnknown, "cannot resolve " + path + ": " + error.message()};
-  }
-  const std::string temporary = target + ".tmp" + std::to_string(getpid());
-  Status status;
-  {
-    const File file(
-        open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666));
-    if (file.fd() < 0) return SystemError(path, "write");
-    const std::string header = Header(array);
-    if (mode && fchmod(file.fd(), *mode) != 0) status = SystemError(path, "keep the mode of");
-    if (status.ok()) {
-      status = WriteAll(file.fd(), path, header.data(), static_cast<int64_t>(header.size()));
-    }
-    if (status.ok()) status = WriteAll(file.fd(), path, array.data.get(), array.bytes);
-  }
-  if (status.ok() && rename(temporary.c_str(), target.c_str()) != 0) {
-    status = SystemError(path, "replace");
-  }
-  if (!status.ok()) unlink(temporary.c_str());
-  return status;
+  ASSIGN_OR_RETURN(ReplacedFile file, ReplacedFile::Create(path));
+  const std::string header = Header(array);
+  RETURN_IF_ERROR(file.Write(header.data(), static_cast<int64_t>(header.size())));
+  RETURN_IF_ERROR(file.Write(array.data.get(), array.bytes));
+  return file.Commit();
 }
 
 }  // namespace gemmd

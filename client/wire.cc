@@ -11,7 +11,8 @@ namespace {
 
 using google::protobuf::Duration;
 
-double Seconds(const Duration& d) { return static_cast<double>(d.seconds()) + 1e-9 * d.nanos(); }
+// A division rounds to the double nearest to the decimal, so that it is printed as short.
+double Seconds(const Duration& d) { return static_cast<double>(d.seconds()) + d.nanos() / 1e9; }
 
 // Saturates: a peer's nonsense must not overflow.
 Nanoseconds ToNanoseconds(const Duration& d) {
@@ -55,6 +56,14 @@ v1::ComputeMode ToProto(ComputeMode mode) {
     case ComputeMode::kTf32x3: return v1::COMPUTE_MODE_TF32X3;
   }
   return v1::COMPUTE_MODE_UNSPECIFIED;
+}
+
+ComputeMode FromProto(v1::ComputeMode mode) {
+  switch (mode) {
+    case v1::COMPUTE_MODE_TF32: return ComputeMode::kTf32;
+    case v1::COMPUTE_MODE_TF32X3: return ComputeMode::kTf32x3;
+    default: return ComputeMode::kIeee;
+  }
 }
 
 v1::Activation ToProto(Activation act) {
@@ -159,7 +168,10 @@ ClientPlan FromProto(const v1::Plan& plan) {
           .resident_blocks = plan.resident_blocks(),
           .smem_bytes = plan.smem_bytes(),
           .predicted_seconds = Seconds(plan.predicted()),
-          .measured_seconds = Seconds(plan.measured())};
+          .measured_seconds = Seconds(plan.measured()),
+          .pair = plan.pair(),
+          .registers = plan.registers(),
+          .waves = plan.waves()};
 }
 
 ClientResult FromProto(const v1::Execution& execution) {
@@ -193,10 +205,7 @@ ClientServerInfo FromProto(const v1::ServerInfo& info) {
     const std::optional<DType> a = FromProto(t.type_a()), b = FromProto(t.type_b()),
                                d = FromProto(t.type_d()), accumulate = FromProto(t.accumulate());
     if (!a || !b || !d) continue;  // a type that this client cannot name, it cannot send
-    const ComputeMode mode = t.compute_mode() == v1::COMPUTE_MODE_TF32     ? ComputeMode::kTf32
-                             : t.compute_mode() == v1::COMPUTE_MODE_TF32X3 ? ComputeMode::kTf32x3
-                                                                           : ComputeMode::kIeee;
-    out.types.push_back({*a, *b, *d, mode, accumulate.value_or(*d)});
+    out.types.push_back({*a, *b, *d, FromProto(t.compute_mode()), accumulate.value_or(*d)});
   }
   out.started_unix_seconds = static_cast<double>(info.started().seconds());
   out.draining = info.draining();
@@ -231,6 +240,85 @@ ClientStatistics FromProto(const v1::Statistics& s) {
                            k.has_stalls() ? FromProto(k.stalls()) : StallSample{}});
   }
   return out;
+}
+
+Serving FromProto(grpc::health::v1::HealthCheckResponse::ServingStatus status) {
+  using Response = grpc::health::v1::HealthCheckResponse;
+  switch (status) {
+    case Response::SERVING: return Serving::kServing;
+    case Response::NOT_SERVING: return Serving::kNotServing;
+    case Response::SERVICE_UNKNOWN: return Serving::kServiceUnknown;
+    default: return Serving::kUnknown;
+  }
+}
+
+Status ToProto(const ClientTuneRequest& request, v1::TuneRequest* out) {
+  constexpr double kMostSeconds = 1e9;
+  if (!(request.budget_seconds >= 0 && request.budget_seconds <= kMostSeconds)) {
+    return InvalidArgument("budget", "budget=" + std::to_string(request.budget_seconds) +
+                                         " s is not between 0 and 1000000000");
+  }
+  for (const GemmProblem& problem : request.problems) ToProto(problem, out->add_problems());
+  out->set_served(request.served);
+  out->set_calibrate(request.calibrate);
+  if (request.budget_seconds > 0) {
+    const auto whole = static_cast<int64_t>(request.budget_seconds);
+    out->mutable_budget()->set_seconds(whole);
+    out->mutable_budget()->set_nanos(
+        static_cast<int32_t>(1e9 * (request.budget_seconds - static_cast<double>(whole))));
+  }
+  return OkStatus();
+}
+
+void ToProto(const ClientStudyRequest& request, v1::StudyRequest* out) {
+  for (const GemmProblem& problem : request.problems) ToProto(problem, out->add_problems());
+  out->set_kernel(request.kernel);
+  out->set_max_stages(request.max_stages);
+}
+
+std::optional<GemmProblem> FromProto(const v1::Problem& in) {
+  GemmProblem problem;
+  problem.m = in.m();
+  problem.n = in.n();
+  problem.k = in.k();
+  problem.batch = in.has_batch() ? in.batch() : 1;
+  for (const int64_t extent : {problem.m, problem.n, problem.k, problem.batch}) {
+    if (extent < 0 || extent > kMaxExtent) return std::nullopt;
+  }
+  const std::optional<DType> a = FromProto(in.type_a()), b = FromProto(in.type_b()),
+                             d = FromProto(in.type_d());
+  if (!a || !b || !d) return std::nullopt;
+  problem.type_a = *a;
+  problem.type_b = *b;
+  problem.type_d = *d;
+  problem.op_a = in.trans_a() == v1::TRANSPOSE_TRANS ? Op::kT : Op::kN;
+  problem.op_b = in.trans_b() == v1::TRANSPOSE_TRANS ? Op::kT : Op::kN;
+  problem.mode = FromProto(in.compute_mode());
+  return WithPackedLayouts(problem);
+}
+
+ClientTuneProgress FromProto(const v1::TuneProgress& in) {
+  ClientTuneProgress progress;
+  progress.done = in.done();
+  progress.total = in.total();
+  if (in.has_problem()) progress.problem = FromProto(in.problem());
+  if (in.has_best()) progress.best = FromProto(in.best());
+  if (in.has_time_left()) progress.left_seconds = Seconds(in.time_left());
+  return progress;
+}
+
+StatusOr<ClientStudyPoint> FromProto(const v1::StudyPoint& in) {
+  const std::optional<GemmProblem> problem = FromProto(in.problem());
+  if (!problem) {
+    return Internal("the server sent a measurement of a problem that this client cannot read");
+  }
+  ClientStudyPoint point;
+  point.problem = *problem;
+  point.plan = FromProto(in.plan());
+  point.median_seconds = Seconds(in.median());
+  point.spread_seconds = Seconds(in.spread());
+  if (in.has_stalls()) point.stalls = FromProto(in.stalls());
+  return point;
 }
 
 StatusOr<Operand> PlanOperand(std::string_view field, const MatrixLayout& layout, int64_t batch,

@@ -1,11 +1,14 @@
 // The client's side of proto/gemmd/v1: plain structs to messages and back. Internal to the client.
 #pragma once
 
+#include <optional>
+
 #include <grpcpp/support/status.h>
 
 #include "client/gemm_client.h"
 #include "gemmd/v1/gemm.pb.h"
 #include "gemmd/v1/server.pb.h"
+#include "grpc/health/v1/health.pb.h"
 
 namespace gemmd::wire {
 
@@ -21,6 +24,16 @@ ClientServerInfo FromProto(const v1::ServerInfo& info);
 ClientKernel FromProto(const v1::Kernel& kernel);
 ClientPlan FromProto(const v1::Plan& plan);
 ClientStatistics FromProto(const v1::Statistics& statistics);
+Serving FromProto(grpc::health::v1::HealthCheckResponse::ServingStatus status);
+
+// INVALID_ARGUMENT for a budget that is no time.
+Status ToProto(const ClientTuneRequest& request, v1::TuneRequest* out);
+void ToProto(const ClientStudyRequest& request, v1::StudyRequest* out);
+// With packed layouts; nullopt for a type or an extent that this client does not know.
+std::optional<GemmProblem> FromProto(const v1::Problem& problem);
+ClientTuneProgress FromProto(const v1::TuneProgress& progress);
+// INTERNAL where it does not say which problem it is of.
+StatusOr<ClientStudyPoint> FromProto(const v1::StudyPoint& point);
 
 // One operand as it goes over the wire.
 struct Operand {

@@ -1,11 +1,9 @@
-// First, since abseil's headers define thread-safety macros that mutex.h leaves as they are.
 #include "server/server.h"
 
 #include <algorithm>
 #include <utility>
 #include <vector>
 
-#include <grpcpp/support/server_callback.h>
 #include <prometheus/registry.h>
 #include <spdlog/spdlog.h>
 

@@ -5,25 +5,12 @@
 
 #include "kernels/core/checked.h"
 #include "kernels/cuda/gemm_params.h"
+#include "kernels/plan/kernel_config.h"
 
 namespace gemmd {
 namespace {
 
-constexpr int64_t kRowAlignment = 16;
-// Whole cache lines, so that a box of 128 bytes touches one a row and not two; where that adds at
-// most one part in kMaxPadding.
-constexpr int64_t kLineAlignment = 128;
-constexpr int64_t kMaxPadding = 16;
 constexpr int64_t kPartAlignment = 256;
-
-constexpr int64_t RoundUp(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
-
-int64_t PitchElements(int64_t cols, DType type) {
-  const int64_t bytes = cols * SizeOf(type);
-  const int64_t lines = RoundUp(bytes, kLineAlignment);
-  const bool cheap = lines - bytes <= bytes / kMaxPadding;
-  return (cheap ? lines : RoundUp(bytes, kRowAlignment)) / SizeOf(type);
-}
 
 // Lays out parts one after another; remembers when the sum passed 64 bits.
 class ImageBuilder {
@@ -31,7 +18,7 @@ class ImageBuilder {
   ImageMatrix Matrix(int64_t rows, int64_t cols, int64_t matrices, DType type) {
     ImageMatrix m;
     m.matrices = matrices;
-    m.ld = PitchElements(cols, type);
+    m.ld = RowPitchBytes(cols * SizeOf(type)) / SizeOf(type);
     const std::optional<int64_t> elements = CheckedMul(rows, m.ld);
     m.batch_stride = matrices > 1 ? elements.value_or(0) : 0;
     m.offset = Bytes(CheckedMul(CheckedMul(elements, matrices), SizeOf(type)));

@@ -20,37 +20,39 @@ constexpr double kEpilogueBytesPerClock = 11;  // of D, and again of C
 
 // The same for the TMA kernel, which is alone on its SM and fetches the next tile's first panels
 // while it stores the last.
-constexpr double kTmaLaunchSeconds = 1.5e-6;    // and its first panels
-constexpr double kTmaRingLatencyClocks = 1742;  // L within the ring
-constexpr double kWgmmaFlopsPerClock = 3200;
-constexpr double kTmaStepClocks = 317;       // a step never takes less than this
-constexpr double kTmaStepClocksPer64K = 91;  // and this for each 64 values of K
-constexpr double kTmaBytesPerClock = 54.5;   // panels into one SM
-constexpr double kStoreAmongPanels = 1.67;   // what a byte of a store under products costs of that
-constexpr double kTmaStoreClocks = 620;
-constexpr double kTmaStoreBytesPerClock = 35.6;
-constexpr double kTmaSlowStore = 1.06;  // times that, where a tile leaves in several goes
+constexpr double kTmaLaunchSeconds = 1.69e-6;  // and its first panels
+constexpr double kTmaRingLatencyClocks = 833;  // L within the ring
+constexpr double kWgmmaFlopsPerClock = 3499;
+constexpr double kTmaStepClocks = 338;         // a step never takes less than this
+constexpr double kTmaStepClocksPer64K = 7.93;  // and this for each 64 values of K
+constexpr double kTmaBytesPerClock = 59.5;     // panels into one SM
+constexpr double kUnalignedRows = 1.96;
+constexpr double kStoreAmongPanels = 0.503;  // what a byte of a store under products costs of that
+constexpr double kTmaStoreClocks = 532;
+constexpr double kTmaStoreBytesPerClock = 12.4;
 // A narrow panel with K across its rows is a few lines of L2 that all blocks ask for, row by row.
-constexpr double kClocksPerAskedLine = 1.44;
+constexpr double kClocksPerAskedLine = 1.48;
 // Pairs: each waits for the other now and then.
-constexpr double kPairSeconds = 0.19e-6;
-constexpr double kPairStep = 1.046;
-constexpr double kPairStepInTurns = 1.019;  // in ping-pong
+constexpr double kPairSeconds = 0.18e-6;
+constexpr double kPairStep = 0.812;
+constexpr double kPairStream = 1.071;
+constexpr double kPairStepInTurns = 0.819;  // in ping-pong
 // Device memory: what it delivers in long, to one SM, and in the beginning.
-constexpr double kReachedBandwidth = 0.9;  // of the copy rate
-constexpr double kSmBytesPerSecond = 53.2e9;
-constexpr double kDrawOfPairs = 1.1;  // times that, since a shared panel is drawn once
-constexpr double kRampSeconds = 1.8e-6;
+constexpr double kReachedBandwidth = 0.94;  // of the copy rate
+constexpr double kSmBytesPerSecond = 68.9e9;
+constexpr double kDrawOfPairs = 0.902;  // times that, since a shared panel is drawn once
+constexpr double kRampSeconds = 0.51e-6;
 // Parts: the second kernel, and what reads and writes them.
-constexpr double kSumSeconds = 2.75e-6;
-constexpr double kSumBytesPerSecond = 6.0e12;
+constexpr double kSumSeconds = 1.51e-6;
+constexpr double kSumBytesPerSecond = 2.53e12;
 // What a launch that starts early saves where the one before it leaves half of the SMs free; and
 // both kernels of a split do.
-constexpr double kRoomSeconds = 0.5e-6;
-constexpr double kRoomOfPartsSeconds = 2.0e-6;
+constexpr double kRoomSeconds = 0.68e-6;
+constexpr double kRoomOfPartsSeconds = 1.04e-6;
 
 // The GEMV kernel: what its start and end take beside the stream, how much of the bandwidth the
 // stream gets, and what one SM can multiply by one vector of it.
+constexpr double kGemvRoundSeconds = 3.2e-6;  // of blocks, at least
 constexpr double kGemvLaunchSeconds = 1.5e-6;
 constexpr double kGemvBandwidthShare = 0.9;
 constexpr double kGemvBytesPerClock = 40;
@@ -111,6 +113,18 @@ int64_t PartsOf(const KernelConfig& c, const TileShape& shape, const Plan& plan)
   return tiles * plan.split_k;
 }
 
+// What a panel's bytes count for where rows do not begin at cache lines: a box touches two a row.
+double LinesPerRow(const MatrixLayout& layout, int64_t element_bytes) {
+  return RowPitchBytes(layout.cols * element_bytes) % 128 == 0 ? 1.0 : kUnalignedRows;
+}
+
+// Of a panel of op(A) or op(B), along M or N. Those beyond the operand are not, but where K is
+// across the stored row, whole lines of 64 are.
+double RowsFetched(int block, int64_t extent, bool k_across) {
+  const int64_t rows = std::min<int64_t>(block, extent);
+  return static_cast<double>(k_across ? CeilDiv(rows, 64) * 64 : rows);
+}
+
 // How often each line of a panel is asked for in a step, by blocks that all need the same rows.
 double AsksPerLine(int block, int64_t extent, bool shared, int64_t blocks) {
   constexpr double kLineBytes = 128;
@@ -126,7 +140,7 @@ struct TmaLaunch {
   const TileShape shape;
   const int64_t parts;   // of tiles
   const int64_t blocks;  // that run
-  // Of a part, on average: blocks with a step less leave the bandwidth to those with one more.
+  // Of the longest part.
   const double steps;
   const double store_bytes;  // of a part
 
@@ -138,7 +152,7 @@ struct TmaLaunch {
         shape(ShapeOf(config, problem)),
         parts(PartsOf(config, shape, its_plan)),
         blocks(std::min(parts, BlocksAtOnce(its_plan, traits))),
-        steps(static_cast<double>(shape.k_tiles) / its_plan.split_k),
+        steps(static_cast<double>(CeilDiv(shape.k_tiles, its_plan.split_k))),
         store_bytes(1.0 * config.block_m * config.block_n *
                     (its_plan.split_k > 1 ? 4.0 : static_cast<double>(SizeOf(problem.type_d))) *
                     (problem.reads_c() ? 2 : 1)) {}
@@ -150,17 +164,19 @@ struct TmaLaunch {
     const bool shares_a = plan.pair && !PairsAlongM(c), shares_b = plan.pair && PairsAlongM(c);
     double step = std::max(2.0 * c.block_m * c.block_n * c.block_k / kWgmmaFlopsPerClock,
                            kTmaStepClocks + kTmaStepClocksPer64K * c.block_k / 64);
+    const int64_t askers = CeilDiv(blocks, plan.split_k);  // the other parts have other steps
     if (p.op_a == Op::kT) {
-      step = std::max(step, kClocksPerAskedLine * AsksPerLine(c.block_m, p.m, shares_a, blocks));
+      step = std::max(step, kClocksPerAskedLine * AsksPerLine(c.block_m, p.m, shares_a, askers));
     }
     if (p.op_b == Op::kN) {
-      step = std::max(step, kClocksPerAskedLine * AsksPerLine(c.block_n, p.n, shares_b, blocks));
+      step = std::max(step, kClocksPerAskedLine * AsksPerLine(c.block_n, p.n, shares_b, askers));
     }
-    // Rows beyond the operand are not fetched.
-    const double rows_a = static_cast<double>(std::min<int64_t>(c.block_m, p.m));
-    const double rows_b = static_cast<double>(std::min<int64_t>(c.block_n, p.n));
-    double bytes = (rows_a / (shares_a ? 2 : 1) + rows_b / (shares_b ? 2 : 1)) * c.block_k *
-                   static_cast<double>(ElementBytes(c));
+    const int64_t element = ElementBytes(c);
+    const double rows_a = RowsFetched(c.block_m, p.m, p.op_a == Op::kT);
+    const double rows_b = RowsFetched(c.block_n, p.n, p.op_b == Op::kN);
+    double bytes = (rows_a * LinesPerRow(p.a, element) / (shares_a ? 2 : 1) +
+                    rows_b * LinesPerRow(p.b, element) / (shares_b ? 2 : 1)) *
+                   c.block_k * static_cast<double>(element);
     if (c.ping_pong) bytes += kStoreAmongPanels * store_bytes / steps;
     step = SmoothMaxOfPanels(step, bytes / kTmaBytesPerClock);
     if (plan.pair) step *= c.ping_pong ? kPairStepInTurns : kPairStep;
@@ -171,8 +187,7 @@ struct TmaLaunch {
   double Clocks() const {
     const auto count = static_cast<double>(turns());
     const double multiply = steps * StepClocks();
-    double store = kTmaStoreClocks + store_bytes / kTmaStoreBytesPerClock;
-    if (!StoresTileAtOnce(c, plan.stages)) store *= kTmaSlowStore;
+    const double store = kTmaStoreClocks + store_bytes / kTmaStoreBytesPerClock;
     if (c.ping_pong &&
         count > 1) {  // a store runs under the next tile's products, but for the last
       return count * std::max(multiply, (multiply + store) / 2) + store;
@@ -212,7 +227,8 @@ double TmaSeconds(const KernelConfig& c, const GemmProblem& p, const Plan& plan,
   const double sms = static_cast<double>(launch.blocks) * (plan.pair ? kDrawOfPairs : 1);
   const double seconds =
       kTmaLaunchSeconds +
-      SmoothMaxOfLaunch(launch.Clocks() / traits.clock_hz, StreamSeconds(p, sms, traits)) +
+      SmoothMaxOfLaunch(launch.Clocks() / traits.clock_hz,
+                        StreamSeconds(p, sms, traits) * (plan.pair ? kPairStream : 1)) +
       (plan.pair ? kPairSeconds : 0) + SumSeconds(p, plan);
   const bool leaves_room = 2 * launch.blocks <= traits.sm_count && seconds < kEarlyStartSeconds;
   if (!leaves_room) return seconds;
@@ -226,9 +242,11 @@ double GemvSeconds(const GemmProblem& p, const DeviceTraits& traits) {
   double bytes = static_cast<double>(shape.lines) * k * SizeOf(p.type_a) * batch;
   if (!shape.vectors_k_contiguous) bytes += blocks * k * kGemvGatherBytes;
   const double sms = std::min<double>(blocks, traits.sm_count);
-  return kGemvLaunchSeconds +
-         std::max(UniqueBytes(p) / (kGemvBandwidthShare * traits.hbm_bytes_per_second),
-                  bytes * shape.vectors_of_kernel() / (sms * kGemvBytesPerClock * traits.clock_hz));
+  const double rounds = std::ceil(blocks / (1.0 * traits.sm_count * shape.blocks_per_sm()));
+  const double stream =
+      std::max(UniqueBytes(p) / (kGemvBandwidthShare * traits.hbm_bytes_per_second),
+               bytes * shape.vectors_of_kernel() / (sms * kGemvBytesPerClock * traits.clock_hz));
+  return std::max(rounds * kGemvRoundSeconds, kGemvLaunchSeconds + stream);
 }
 
 }  // namespace

@@ -50,7 +50,8 @@ struct GemvShape {
   constexpr int64_t blocks() const { return CeilDiv(lines, lines_of_block()); }  // of one product
 };
 
-// Precondition: HasFewVectors(p). Blocks get fewer lines until all SMs have one.
+// Precondition: HasFewVectors(p). Blocks get fewer lines as long as all of them can be resident: a
+// second round of blocks costs more than idle SMs.
 constexpr GemvShape GemvShapeOf(const GemmProblem& p, int sm_count) {
   GemvShape shape;
   const bool a_k_contiguous = p.op_a == Op::kN, b_k_contiguous = p.op_b == Op::kT;
@@ -59,11 +60,13 @@ constexpr GemvShape GemvShapeOf(const GemmProblem& p, int sm_count) {
   shape.vectors_k_contiguous = shape.vectors_are_rows ? a_k_contiguous : b_k_contiguous;
   shape.vectors = static_cast<int>(std::min(p.m, p.n));
   shape.lines = std::max(p.m, p.n);
-  const int64_t enough = CeilDiv(sm_count, p.batch);
+  const int64_t room = int64_t{sm_count} * shape.blocks_per_sm() / p.batch;
   if (shape.matrix_k_contiguous) {
-    while (shape.warps_per_line < kGemvWarps && shape.blocks() < enough) shape.warps_per_line *= 2;
+    while (shape.warps_per_line < kGemvWarps && 2 * shape.blocks() <= room) {
+      shape.warps_per_line *= 2;
+    }
   } else {
-    while (shape.lanes_across > kFewestLanesAcross && shape.blocks() < enough) {
+    while (shape.lanes_across > kFewestLanesAcross && 2 * shape.blocks() <= room) {
       shape.lanes_across /= 2;
     }
   }

@@ -86,6 +86,9 @@ class FakeServer : public v1::ServerService::Service {
     response->mutable_plan()->set_stages(request->plan().stages());
     response->mutable_plan()->set_limit(v1::STAGE_LIMIT_SHARED_MEMORY);
     response->mutable_plan()->set_source(static_cast<v1::PlanSource>(77));
+    response->mutable_plan()->set_pair(true);
+    response->mutable_plan()->set_registers(168);
+    response->mutable_plan()->set_waves(1.25);
     response->add_candidates()->set_kernel("second");
     return grpc::Status::OK;
   }
@@ -350,6 +353,9 @@ TEST_F(GemmClientTest, PlansAreExplained) {
   EXPECT_EQ(explanation->plan.stages, 3);
   EXPECT_EQ(explanation->plan.limit, "shared_memory");
   EXPECT_EQ(explanation->plan.source, "77");  // a newer server's word
+  EXPECT_TRUE(explanation->plan.pair);
+  EXPECT_EQ(explanation->plan.registers, 168);
+  EXPECT_EQ(explanation->plan.waves, 1.25);
   ASSERT_EQ(explanation->candidates.size(), 1U);
   EXPECT_EQ(explanation->candidates[0].kernel, "second");
 }

@@ -1,0 +1,13 @@
+// What the client learnt, as JSON: numbers in base units, null for what is not known.
+#pragma once
+
+#include "client/gemm_client.h"
+#include "client/json.h"
+
+namespace gemmd {
+
+Json ToJson(const ClientPlan& plan);
+Json ToJson(const StallSample& stalls);
+Json KnownSeconds(double seconds);  // null for 0
+
+}  // namespace gemmd

@@ -1,0 +1,193 @@
+// gemmctl tune: measures plans on the server, which keeps the fastest.
+#include <cstdio>
+#include <unordered_map>
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "client/gemmctl.h"
+#include "client/interrupt.h"
+#include "client/tune_report.h"
+
+namespace gemmd::ctl {
+namespace {
+
+struct TuneOptions {
+  ProblemOptions problems;
+  bool served = false, calibrate = false;
+  std::string budget;
+};
+
+int TerminalColumns() {
+  winsize size{};
+  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+// One run: shows its progress, and keeps what the summary needs.
+class TuneRun {
+ public:
+  TuneRun(const Context& context, GemmClient* client, const std::vector<NamedProblem>& problems)
+      : context_(context), client_(client), start_(std::chrono::steady_clock::now()) {
+    for (const NamedProblem& named : problems) {
+      shapes_[ProblemText(named.problem)] = {named, {}};
+    }
+  }
+
+  // Asks for the plans that tuning may change. One that cannot be had is not compared.
+  void AskPlans(const std::stop_token& stop) {
+    for (auto& [key, shape] : shapes_) {
+      if (stop.stop_requested()) return;
+      const StatusOr<ClientExplanation> plan = client_->Plan(shape.named.problem, context_.Call());
+      if (plan.ok()) shape.before = plan->plan;
+    }
+  }
+
+  void Show(const ClientTuneProgress& progress) {
+    summary_.done = progress.done;
+    summary_.total = progress.total;
+    const Shape* shape = nullptr;
+    if (progress.problem) {
+      const auto found = shapes_.find(ProblemText(*progress.problem));
+      if (found != shapes_.end()) shape = &found->second;
+    }
+    const std::string name = shape != nullptr ? shape->named.name : "";
+    if (context_.json) {
+      PrintJson(ToJson(progress, name));
+    } else {
+      if (bar_) {
+        std::fprintf(stderr, "\r%s\033[K",
+                     ProgressBar(progress, name, TerminalColumns() - 1).c_str());
+      }
+      if (lines_ && progress.best) {
+        std::printf("%s\n", ProgressLine(progress, name).c_str());
+        std::fflush(stdout);
+      }
+    }
+    if (shape != nullptr && shape->before && progress.best) Compare(*shape, *progress.best);
+  }
+
+  void End() const {
+    if (bar_) std::fprintf(stderr, "\r\033[K");
+  }
+  bool began() const { return summary_.total > 0; }
+
+  // After the call: asks what the plans that changed are known to take.
+  void PrintSummary(const std::stop_token& stop) {
+    for (const auto& [problem, before, best_seconds] : changed_) {
+      if (stop.stop_requested()) break;
+      const StatusOr<ClientExplanation> now = client_->Plan(problem, context_.Call());
+      if (!now.ok()) continue;
+      for (const ClientPlan& candidate : now->candidates) {
+        if (!SamePlan(candidate, before) || candidate.measured_seconds <= 0) continue;
+        summary_.gains.push_back(candidate.measured_seconds / best_seconds);
+        break;
+      }
+    }
+    summary_.seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+    if (context_.json) {
+      PrintJson(Json::Object().Set("summary", ToJson(summary_)));
+    } else {
+      std::fputs(SummaryText(summary_).c_str(), stdout);
+    }
+  }
+
+  std::string Kept() const {
+    if (summary_.done == 0) return "nothing was measured";
+    return std::to_string(summary_.done) + " of " + std::to_string(summary_.total) +
+           " shapes are done; what was measured is kept";
+  }
+
+ private:
+  struct Shape {
+    NamedProblem named;
+    std::optional<ClientPlan> before;
+  };
+  struct Changed {
+    GemmProblem problem;
+    ClientPlan before;
+    double best_seconds;
+  };
+
+  void Compare(const Shape& shape, const ClientPlan& best) {
+    ++summary_.compared;
+    if (SamePlan(*shape.before, best)) return;
+    ++summary_.changed;
+    if (best.measured_seconds > 0) {
+      changed_.push_back({shape.named.problem, *shape.before, best.measured_seconds});
+    }
+  }
+
+  const Context& context_;
+  GemmClient* const client_;
+  const std::chrono::steady_clock::time_point start_;
+  const bool bar_ = !context_.json && isatty(STDERR_FILENO) != 0;
+  const bool lines_ = !bar_ || isatty(STDOUT_FILENO) == 0;
+  std::unordered_map<std::string, Shape> shapes_;  // by ProblemText()
+  std::vector<Changed> changed_;
+  TuneSummary summary_;
+};
+
+StatusOr<ClientTuneRequest> MakeRequest(const TuneOptions& options,
+                                        const std::vector<NamedProblem>& problems) {
+  ClientTuneRequest request{.served = options.served, .calibrate = options.calibrate};
+  if (!options.budget.empty()) request.budget_seconds = *ParseTime(options.budget);
+  for (const NamedProblem& named : problems) request.problems.push_back(named.problem);
+  if (problems.empty() && !options.served) {
+    return InvalidArgument("shapes",
+                           "no shapes: give --shape, --shapes, --m with --n and --k, or --served");
+  }
+  return request;
+}
+
+int RunTune(const Context& context, const TuneOptions& options) {
+  const StatusOr<std::vector<NamedProblem>> problems = ReadProblems(options.problems);
+  if (!problems.ok()) return context.Fail(kExitBadInput, problems.status());
+  const StatusOr<ClientTuneRequest> request = MakeRequest(options, *problems);
+  if (!request.ok()) return context.Fail(kExitBadInput, request.status());
+  int exit_code = kExitOk;
+  const std::unique_ptr<GemmClient> client = context.Connect(&exit_code);
+  if (client == nullptr) return exit_code;
+  const Interrupt interrupt;
+  TuneRun run(context, client.get(), *problems);
+  run.AskPlans(interrupt.token());
+  const Status status = client->Tune(
+      *request, [&](const ClientTuneProgress& progress) { run.Show(progress); }, interrupt.token(),
+      context.Call());
+  run.End();
+  if (status.ok() || run.began()) run.PrintSummary(interrupt.token());
+  if (status.ok()) return kExitOk;
+  if (interrupt.signal() != 0) {
+    return context.Fail(kExitInterrupted + interrupt.signal(),
+                        Cancelled("interrupted; " + run.Kept()));
+  }
+  const int code = context.Fail(status);
+  if (!context.json && run.began()) std::fprintf(stderr, "gemmctl: %s\n", run.Kept().c_str());
+  return code;
+}
+
+}  // namespace
+
+void AddTune(CLI::App* app, Context* context) {
+  auto options = std::make_shared<TuneOptions>();
+  CLI::App* verb = app->add_subcommand(
+      "tune",
+      "Measures plans on the server, which keeps the fastest of each shape. --timeout bounds the "
+      "wait until the server begins. Ctrl-C ends it, keeps what was measured so far, and exits "
+      "with 130");
+  AddProblemOptions(verb, &options->problems);
+  verb->add_flag("--served", options->served, "Also the shapes that the server has served");
+  verb->add_option("--budget", options->budget, "At most this long: 500ms, 30s, 5m, 2h")
+      ->check(CLI::Validator(
+          [](std::string& text) {
+            return ParseTime(text) ? std::string()
+                                   : text +
+                                         " is not a time such as 500ms, 30s, 5m or 2h of at "
+                                         "most 24 hours";
+          },
+          "TIME"));
+  verb->add_flag("--calibrate", options->calibrate, "Measure the model's constants first");
+  verb->callback([=] { context->run = [=] { return RunTune(*context, *options); }; });
+}
+
+}  // namespace gemmd::ctl

@@ -1,0 +1,36 @@
+// Ctrl-C as a request to stop.
+#pragma once
+
+#include <atomic>
+#include <csignal>
+#include <stop_token>
+#include <thread>
+
+namespace gemmd::ctl {
+
+// While one lives, the first SIGINT or SIGTERM requests a stop and a second of its kind ends the
+// process, as without it. A signal that the process was started to ignore stays ignored. One at a
+// time; confined to the thread that made it, but for its token.
+//
+// A handler that writes to a pipe, and not sigwait with the signals blocked: libraries start
+// threads that do not have them blocked.
+class Interrupt {
+ public:
+  Interrupt();
+  ~Interrupt();
+  Interrupt(const Interrupt&) = delete;
+  Interrupt& operator=(const Interrupt&) = delete;
+
+  std::stop_token token() const { return stop_.get_token(); }
+  int signal() const { return signal_; }  // 0: none came
+
+ private:
+  int pipe_out_ = -1;
+  std::stop_source stop_;
+  std::atomic<int> signal_{0};
+  struct sigaction old_int_ {};
+  struct sigaction old_term_ {};
+  std::thread reader_;
+};
+
+}  // namespace gemmd::ctl

@@ -1,0 +1,112 @@
+// A ServerService that tunes and studies nothing: it answers what a test wants.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "gemmd/v1/server.grpc.pb.h"
+#include "kernels/core/mutex.h"
+
+namespace gemmd {
+
+class FakeTuner final : public v1::ServerService::Service {
+ public:
+  grpc::Status Tune(grpc::ServerContext* context, const v1::TuneRequest* request,
+                    grpc::ServerWriter<v1::TuneProgress>* writer) override {
+    {
+      MutexLock lock(mu_);
+      tune_request_ = *request;
+    }
+    return Answer(context, tune, writer);
+  }
+  grpc::Status Study(grpc::ServerContext* context, const v1::StudyRequest* request,
+                     grpc::ServerWriter<v1::StudyPoint>* writer) override {
+    {
+      MutexLock lock(mu_);
+      study_request_ = *request;
+    }
+    return Answer(context, study, writer);
+  }
+  grpc::Status ExplainPlan(grpc::ServerContext*, const v1::ExplainPlanRequest* request,
+                           v1::ExplainPlanResponse* response) override {
+    return explain ? explain(*request, response) : grpc::Status(grpc::StatusCode::INTERNAL, "no");
+  }
+
+  // Set before the call. What each stream sends, and how it ends.
+  std::vector<v1::TuneProgress> tune;
+  std::vector<v1::StudyPoint> study;
+  grpc::Status ends_with;
+  bool headers = false;  // before any message
+  std::function<void()> on_headers;
+  bool hold = false;  // after the messages the stream stays open until it is cancelled
+  std::function<grpc::Status(const v1::ExplainPlanRequest&, v1::ExplainPlanResponse*)> explain;
+
+  v1::TuneRequest tune_request() {
+    MutexLock lock(mu_);
+    return tune_request_;
+  }
+  v1::StudyRequest study_request() {
+    MutexLock lock(mu_);
+    return study_request_;
+  }
+  int calls() const { return calls_; }
+  int cancelled() const { return cancelled_; }
+
+ private:
+  template <typename Message>
+  grpc::Status Answer(grpc::ServerContext* context, const std::vector<Message>& messages,
+                      grpc::ServerWriter<Message>* writer) {
+    ++calls_;
+    if (headers) {
+      writer->SendInitialMetadata();
+      if (on_headers) on_headers();
+    }
+    for (const Message& message : messages) {
+      if (!writer->Write(message)) break;
+    }
+    while (hold && !context->IsCancelled()) std::this_thread::yield();
+    if (context->IsCancelled()) ++cancelled_;
+    return ends_with;
+  }
+
+  std::atomic<int> calls_{0}, cancelled_{0};
+  Mutex mu_;
+  v1::TuneRequest tune_request_ GUARDED_BY(mu_);
+  v1::StudyRequest study_request_ GUARDED_BY(mu_);
+};
+
+// It, in this process, on a socket of its own.
+class FakeTunerServer {
+ public:
+  explicit FakeTunerServer(const std::string& name)
+      : target_("unix:" + testing::TempDir() + name + "." + std::to_string(getpid())) {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort(target_, grpc::InsecureServerCredentials());
+    builder.RegisterService(&tuner_);
+    server_ = builder.BuildAndStart();
+    EXPECT_NE(server_, nullptr);
+  }
+  ~FakeTunerServer() { WaitUntilIdle(); }
+  FakeTunerServer(const FakeTunerServer&) = delete;
+  FakeTunerServer& operator=(const FakeTunerServer&) = delete;
+
+  FakeTuner& tuner() { return tuner_; }
+  const std::string& target() const { return target_; }
+  // Serves no more; returns when every call has ended.
+  void WaitUntilIdle() { server_->Shutdown(std::chrono::system_clock::now()); }
+
+ private:
+  const std::string target_;
+  FakeTuner tuner_;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+}  // namespace gemmd

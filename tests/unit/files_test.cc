@@ -1,0 +1,65 @@
+#include "client/files.h"
+
+#include <filesystem>
+#include <string>
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+namespace gemmd {
+namespace {
+
+class FilesTest : public testing::Test {
+ protected:
+  void SetUp() override { std::filesystem::create_directory(folder_); }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  std::string Path(const std::string& name) const { return folder_ + "/" + name; }
+  size_t Count() const {
+    size_t count = 0;
+    for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(folder_)) ++count;
+    return count;
+  }
+
+  const std::string folder_ = testing::TempDir() + "files_test." + std::to_string(getpid());
+};
+
+TEST_F(FilesTest, WhatIsWrittenIsRead) {
+  ASSERT_TRUE(WriteText(Path("a"), "old").ok());
+  ASSERT_TRUE(WriteText(Path("a"), "new").ok());
+  const StatusOr<std::string> text = ReadText(Path("a"), 3);
+  ASSERT_TRUE(text.ok()) << text.status().ToString();
+  EXPECT_EQ(*text, "new");
+  EXPECT_EQ(Count(), 1U);
+}
+
+TEST_F(FilesTest, WhatIsNotCommittedLeavesTheOldFileAndNothingElse) {
+  ASSERT_TRUE(WriteText(Path("a"), "old").ok());
+  {
+    StatusOr<ReplacedFile> file = ReplacedFile::Create(Path("a"));
+    ASSERT_TRUE(file.ok());
+    ASSERT_TRUE(file->Write("new", 3).ok());
+  }
+  ASSERT_TRUE(CheckWritable(Path("a")).ok());
+  EXPECT_EQ(*ReadText(Path("a"), 100), "old");
+  EXPECT_EQ(Count(), 1U);
+  ASSERT_TRUE(CheckWritable(Path("b")).ok());
+  EXPECT_EQ(Count(), 1U);
+}
+
+TEST_F(FilesTest, PathsThatCannotBeWrittenAreNamed) {
+  const Status missing = CheckWritable(Path("no/where"));
+  EXPECT_EQ(missing.code(), StatusCode::kNotFound);
+  EXPECT_EQ(missing.message(), "cannot write " + Path("no/where") + ": No such file or directory");
+  EXPECT_EQ(CheckWritable(folder_).message(), folder_ + " exists and is not a regular file");
+}
+
+TEST_F(FilesTest, FilesThatCannotBeReadAreNamed) {
+  EXPECT_EQ(ReadText(Path("none"), 1).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(ReadText(folder_, 1).status().message(), "cannot read " + folder_ + ": Is a directory");
+  EXPECT_EQ(ReadText("/dev/zero", 1000).status().message(),
+            "/dev/zero is longer than the limit of 1000 bytes");
+}
+
+}  // namespace
+}  // namespace gemmd

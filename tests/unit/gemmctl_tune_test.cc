@@ -1,0 +1,326 @@
+// gemmctl tune, study and plan as a shell sees them, against a server that answers what a test
+// wants.
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "client/wire.h"
+#include "tests/support/fake_tuner.h"
+
+namespace gemmd {
+namespace {
+
+// One run of gemmctl, with its standard output and error in one pipe.
+class Gemmctl {
+ public:
+  explicit Gemmctl(std::vector<std::string> args) {
+    args.insert(args.begin(), GEMMCTL_BINARY);
+    std::vector<char*> argv;
+    for (std::string& arg : args) argv.push_back(arg.data());
+    argv.push_back(nullptr);
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) std::abort();
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, ends[1], 1);
+    posix_spawn_file_actions_adddup2(&actions, ends[1], 2);
+    EXPECT_EQ(posix_spawn(&pid_, GEMMCTL_BINARY, &actions, nullptr, argv.data(), environ), 0);
+    posix_spawn_file_actions_destroy(&actions);
+    close(ends[1]);
+    out_ = ends[0];
+  }
+  ~Gemmctl() {
+    if (pid_ > 0) {
+      kill(pid_, SIGKILL);
+      waitpid(pid_, nullptr, 0);
+    }
+    close(out_);
+  }
+  Gemmctl(const Gemmctl&) = delete;
+  Gemmctl& operator=(const Gemmctl&) = delete;
+
+  // Returns once it has printed `what`, or has ended.
+  void ReadUntil(const std::string& what) {
+    char part[512];
+    while (output_.find(what) == std::string::npos) {
+      const ssize_t got = read(out_, part, sizeof(part));
+      if (got <= 0) return;
+      output_.append(part, static_cast<size_t>(got));
+    }
+  }
+  void Signal(int number) const { kill(pid_, number); }
+  int ExitCode() {
+    ReadUntil("\x01 never said");
+    int status = 0;
+    waitpid(pid_, &status, 0);
+    pid_ = -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  }
+  const std::string& output() const { return output_; }
+
+ private:
+  pid_t pid_ = -1;
+  int out_ = -1;
+  std::string output_;
+};
+
+std::string ReadFile(const std::string& path) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+v1::Problem Shape(int64_t m, int64_t n, int64_t k) {
+  GemmProblem problem;
+  problem.m = m;
+  problem.n = n;
+  problem.k = k;
+  problem.type_a = problem.type_b = problem.type_d = DType::kBF16;
+  v1::Problem message;
+  wire::ToProto(WithPackedLayouts(problem), &message);
+  return message;
+}
+
+v1::Plan PlanOf(const std::string& kernel, int stages, int measured_ns) {
+  v1::Plan plan;
+  plan.set_kernel(kernel);
+  plan.set_stages(stages);
+  plan.set_split_k(1);
+  if (measured_ns > 0) plan.mutable_measured()->set_nanos(measured_ns);
+  return plan;
+}
+
+v1::TuneProgress Progress(int done, int total, const v1::Problem& problem, const v1::Plan& best) {
+  v1::TuneProgress progress;
+  progress.set_done(done);
+  progress.set_total(total);
+  *progress.mutable_problem() = problem;
+  *progress.mutable_best() = best;
+  progress.mutable_time_left()->set_seconds(total - done);
+  return progress;
+}
+
+v1::StudyPoint Point(const v1::Problem& problem, int stages, int median_ns) {
+  v1::StudyPoint point;
+  *point.mutable_problem() = problem;
+  *point.mutable_plan() = PlanOf("wgmma", stages, 0);
+  point.mutable_plan()->mutable_predicted()->set_nanos(median_ns + 100);
+  point.mutable_median()->set_nanos(median_ns);
+  return point;
+}
+
+class GemmctlTuneTest : public testing::Test {
+ protected:
+  GemmctlTuneTest() : server_("gemmctl_tune_test") { std::filesystem::create_directory(folder_); }
+  ~GemmctlTuneTest() override { std::filesystem::remove_all(folder_); }
+
+  std::vector<std::string> Args(const std::vector<std::string>& words) const {
+    std::vector<std::string> args = {"--server", server_.target()};
+    args.insert(args.end(), words.begin(), words.end());
+    return args;
+  }
+  void ExpectRefused(const std::vector<std::string>& words, const std::string& says) {
+    Gemmctl run(Args(words));
+    EXPECT_EQ(run.ExitCode(), 1) << run.output();
+    EXPECT_NE(run.output().find(says), std::string::npos) << says << ": " << run.output();
+    EXPECT_EQ(fake_.calls(), 0) << says;
+  }
+  std::string Path(const std::string& name) const { return folder_ + "/" + name; }
+
+  FakeTunerServer server_;
+  FakeTuner& fake_ = server_.tuner();
+  const std::string folder_ = testing::TempDir() + "gemmctl_tune_files." + std::to_string(getpid());
+};
+
+TEST_F(GemmctlTuneTest, ATuneShowsALineForEachShapeAndItsSummary) {
+  std::ofstream(Path("s.csv")) << "# comment\nnamed,bf16,NN,64,64,64\n";
+  fake_.tune = {Progress(1, 3, Shape(64, 64, 64), PlanOf("new", 4, 1000)),
+                Progress(2, 3, Shape(1, 2, 3), PlanOf("old", 2, 1000)),
+                Progress(3, 3, Shape(9, 9, 9), PlanOf("served", 2, 1000))};
+  // Before: "old" for all. After: it took 2 us where "new" takes 1.
+  fake_.explain = [](const v1::ExplainPlanRequest&, v1::ExplainPlanResponse* response) {
+    *response->mutable_plan() = PlanOf("old", 2, 0);
+    *response->add_candidates() = PlanOf("new", 4, 1000);
+    *response->add_candidates() = PlanOf("old", 2, 2000);
+    return grpc::Status::OK;
+  };
+  Gemmctl run(Args({"tune", "--shape", "1x2x3", "--shapes", Path("s.csv"), "--served", "--budget",
+                    "1m", "--calibrate"}));
+  EXPECT_EQ(run.ExitCode(), 0) << run.output();
+  EXPECT_EQ(
+      run.output().rfind("[1/3] named bf16 NN 64x64x64: new, 4 stages, 1.00 us, 0.524 TFLOP/s, "
+                         "2 s left\n[2/3] bf16 NN 1x2x3: old, 2 stages, ",
+                         0),
+      0U)
+      << run.output();
+  EXPECT_NE(run.output().find("tuned 3 of 3 shapes in "), std::string::npos) << run.output();
+  // 2 of one and 1 of the other: the geometric mean is the root of 2.
+  EXPECT_NE(run.output().find("plans changed: 1 of 2; speed over the plans of before, geometric "
+                              "mean: 1.414, of the 1 that changed and were measured: 2.000\n"),
+            std::string::npos)
+      << run.output();
+  const v1::TuneRequest request = fake_.tune_request();
+  EXPECT_EQ(request.problems_size(), 2);
+  EXPECT_TRUE(request.served());
+  EXPECT_TRUE(request.calibrate());
+  EXPECT_EQ(request.budget().seconds(), 60);
+}
+
+TEST_F(GemmctlTuneTest, RangesCrossAndTakeTypeAndTransposes) {
+  Gemmctl run(Args(
+      {"tune", "--m", "1:4:*2", "--n", "4096", "--k", "512,1024", "--dtype", "f16", "--trans-b"}));
+  EXPECT_EQ(run.ExitCode(), 0) << run.output();
+  const v1::TuneRequest request = fake_.tune_request();
+  ASSERT_EQ(request.problems_size(), 6);
+  EXPECT_EQ(request.problems(5).m(), 4);
+  EXPECT_EQ(request.problems(5).n(), 4096);
+  EXPECT_EQ(request.problems(5).k(), 1024);
+  EXPECT_EQ(request.problems(5).type_a(), v1::DATA_TYPE_F16);
+  EXPECT_EQ(request.problems(5).trans_b(), v1::TRANSPOSE_TRANS);
+}
+
+TEST_F(GemmctlTuneTest, JsonIsALineForEachProgressAndOneForTheSummary) {
+  fake_.tune = {Progress(1, 1, Shape(64, 64, 64), PlanOf("new", 4, 1000))};
+  Gemmctl run(Args({"tune", "--served", "--json"}));
+  EXPECT_EQ(run.ExitCode(), 0) << run.output();
+  EXPECT_EQ(run.output().rfind("{\"done\": 1, \"total\": 1, \"name\": null, \"problem\": \"bf16 NN "
+                               "64x64x64\", \"best\": {\"kernel\": \"new\"",
+                               0),
+            0U)
+      << run.output();
+  EXPECT_NE(run.output().find("\n{\"summary\": {\"done\": 1, \"total\": 1, "), std::string::npos)
+      << run.output();
+}
+
+TEST_F(GemmctlTuneTest, CtrlCCancelsATuneAndSaysWhatIsKept) {
+  fake_.tune = {Progress(1, 3, Shape(64, 64, 64), PlanOf("new", 4, 1000))};
+  fake_.hold = true;
+  Gemmctl run(Args({"tune", "--served"}));
+  run.ReadUntil("[1/3]");
+  run.Signal(SIGINT);
+  EXPECT_EQ(run.ExitCode(), 128 + SIGINT) << run.output();
+  EXPECT_NE(run.output().find("tuned 1 of 3 shapes"), std::string::npos) << run.output();
+  EXPECT_NE(run.output().find(
+                "CANCELLED: interrupted; 1 of 3 shapes are done; what was measured is kept"),
+            std::string::npos)
+      << run.output();
+  server_.WaitUntilIdle();
+  EXPECT_EQ(fake_.cancelled(), 1);
+}
+
+TEST_F(GemmctlTuneTest, ATuneThatTheServerEndsSaysWhatIsKept) {
+  fake_.tune = {Progress(1, 3, Shape(64, 64, 64), PlanOf("new", 4, 1000))};
+  fake_.ends_with = {grpc::StatusCode::UNAVAILABLE, "draining"};
+  Gemmctl run(Args({"tune", "--served"}));
+  EXPECT_EQ(run.ExitCode(), 3) << run.output();
+  EXPECT_NE(run.output().find("UNAVAILABLE: draining"), std::string::npos) << run.output();
+  EXPECT_NE(run.output().find("1 of 3 shapes are done; what was measured is kept"),
+            std::string::npos)
+      << run.output();
+}
+
+TEST_F(GemmctlTuneTest, ASecondTunersRefusalIsAFailedCall) {
+  fake_.ends_with = {grpc::StatusCode::RESOURCE_EXHAUSTED, "another call tunes"};
+  Gemmctl run(Args({"tune", "--served"}));
+  EXPECT_EQ(run.ExitCode(), 3) << run.output();
+  EXPECT_EQ(run.output(), "gemmctl: RESOURCE_EXHAUSTED: another call tunes\n");
+}
+
+TEST_F(GemmctlTuneTest, BadListsAreRefusedBeforeTheCall) {
+  const std::string no_shapes = "no shapes: give --shape, --shapes, --m with --n and --k";
+  ExpectRefused({"tune"}, no_shapes + ", or --served");
+  ExpectRefused({"study"}, "no shapes: give --shape, --shapes, or --m with --n and --k");
+  ExpectRefused({"tune", "--shape", "64x64"}, "--shape=64x64 is not MxNxK");
+  ExpectRefused({"tune", "--shape", "64x64x0"}, "--shape=64x64x0: 0 is not a whole number from 1");
+  ExpectRefused({"tune", "--m", "1:2", "--n", "1", "--k", "1"}, "--m=1:2 is not START:END:+STEP");
+  ExpectRefused({"tune", "--m", "1", "--k", "1"}, "--m, --n and --k go together; --n is missing");
+  ExpectRefused({"tune", "--m", "1:101:+1", "--n", "1:100:+1", "--k", "1"},
+                "10100 shapes exceed the limit of 10000");
+  ExpectRefused({"tune", "--dtype", "bf17", "--shape", "1x1x1"}, "--dtype: bf17 is not one of");
+  ExpectRefused({"tune", "--served", "--budget", "1d"}, "--budget: 1d is not a time such as");
+  ExpectRefused({"tune", "--shapes", Path("none")}, "cannot open " + Path("none"));
+  std::ofstream(Path("s.csv")) << "a,bf16,NN,1,1,1\nb,bf16,NN,1,1\n";
+  ExpectRefused({"study", "--shapes", Path("s.csv")}, Path("s.csv") + ":2: 5 cells, not the 6");
+  ExpectRefused({"study", "--shape", "1x1x1", "--max-stages", "-1"}, "--max-stages: -1 is not");
+}
+
+TEST_F(GemmctlTuneTest, AStudyIsPrintedAndWritten) {
+  fake_.study = {Point(Shape(64, 64, 64), 1, 2000), Point(Shape(64, 64, 64), 2, 1000),
+                 Point(Shape(64, 64, 128), 1, 3000), Point(Shape(64, 64, 128), 2, 2000)};
+  Gemmctl run(Args({"study", "--m", "64", "--n", "64", "--k", "64,128", "--kernel", "wgmma",
+                    "--max-stages", "2", "--csv", Path("s.csv"), "--svg", Path("s.svg")}));
+  EXPECT_EQ(run.ExitCode(), 0) << run.output();
+  EXPECT_NE(run.output().find("single buffer / best ring = 2.00"), std::string::npos)
+      << run.output();
+  EXPECT_NE(run.output().find("single buffer / best ring = 1.50"), std::string::npos);
+  EXPECT_NE(run.output().find("FEWEST S WITHIN 2 %"), std::string::npos);
+  EXPECT_EQ(fake_.study_request().kernel(), "wgmma");
+  EXPECT_EQ(fake_.study_request().max_stages(), 2);
+  EXPECT_EQ(ReadFile(Path("s.csv")).rfind("name,dtype,layout,m,n,k,batch,kernel,stages", 0), 0U);
+  EXPECT_NE(ReadFile(Path("s.svg")).find("K = 128"), std::string::npos);
+}
+
+TEST_F(GemmctlTuneTest, AStudyAsJsonIsOneObject) {
+  fake_.study = {Point(Shape(64, 64, 64), 1, 2000)};
+  Gemmctl run(Args({"study", "--shape", "64x64x64", "--json"}));
+  EXPECT_EQ(run.ExitCode(), 0) << run.output();
+  EXPECT_EQ(run.output().rfind("{\"shapes\": [{", 0), 0U) << run.output();
+  EXPECT_EQ(run.output().find('\n'), run.output().size() - 1) << run.output();
+}
+
+TEST_F(GemmctlTuneTest, PathsAreTriedBeforeAnythingIsMeasured) {
+  ExpectRefused({"study", "--shape", "1x1x1", "--csv", Path("no/s.csv")},
+                "cannot write " + Path("no/s.csv") + ": No such file or directory");
+  ExpectRefused({"study", "--shape", "1x1x1", "--svg", folder_}, "is not a regular file");
+  ExpectRefused({"study", "--shape", "1x1x1", "--svg", Path("a"), "--csv", Path("a")},
+                "is the file of --csv too");
+  EXPECT_TRUE(std::filesystem::is_empty(folder_));
+}
+
+TEST_F(GemmctlTuneTest, AStudyThatEndsEarlyIsPrintedAndNotWritten) {
+  std::ofstream(Path("s.csv")) << "old";
+  fake_.study = {Point(Shape(64, 64, 64), 1, 2000)};
+  fake_.ends_with = {grpc::StatusCode::UNAVAILABLE, "draining"};
+  Gemmctl run(Args({"study", "--shape", "64x64x64", "--csv", Path("s.csv")}));
+  EXPECT_EQ(run.ExitCode(), 3) << run.output();
+  EXPECT_NE(run.output().find("bf16 NN 64x64x64, wgmma"), std::string::npos) << run.output();
+  EXPECT_NE(run.output().find("draining"), std::string::npos) << run.output();
+  EXPECT_EQ(ReadFile(Path("s.csv")), "old");
+}
+
+TEST_F(GemmctlTuneTest, APlansTableFitsAHundredColumns) {
+  fake_.explain = [](const v1::ExplainPlanRequest&, v1::ExplainPlanResponse* response) {
+    v1::Plan plan = PlanOf("tma_pingpong_128x192x64", 10, 999900);
+    plan.mutable_predicted()->set_nanos(999900);
+    plan.set_limit(v1::STAGE_LIMIT_SHARED_MEMORY);
+    plan.set_source(v1::PLAN_SOURCE_MEASURED);
+    plan.set_pair(true);
+    plan.set_registers(168);
+    plan.set_waves(123.25);
+    plan.set_resident_blocks(1);
+    plan.set_smem_bytes(232448);
+    *response->mutable_plan() = plan;
+    *response->add_candidates() = plan;
+    return grpc::Status::OK;
+  };
+  Gemmctl run(Args({"plan", "4096", "4096", "4096"}));
+  EXPECT_EQ(run.ExitCode(), 0) << run.output();
+  std::istringstream lines(run.output());
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100U) << line;
+  for (const char* cell : {"chosen by: measured", "pair", "168", "123.25", "shared_memory"}) {
+    EXPECT_NE(run.output().find(cell), std::string::npos) << cell << ": " << run.output();
+  }
+}
+
+}  // namespace
+}  // namespace gemmd
