@@ -8,8 +8,8 @@
 namespace gemmd {
 namespace {
 
-// Constants of the model, in clocks of the highest SM clock. Fitted to the stage sweep of an H200
-// (kernels/README.md).
+// Constants of the model, in clocks of the highest SM clock. Fitted to stage sweeps and to plans of
+// random shapes on an H200 (kernels/README.md).
 constexpr double kLaunchSeconds = 2.5e-6;
 constexpr double kPanelLatencyClocks = 1370;  // L: asked for to readable, under load
 constexpr double kStepOverheadClocks = 300;   // O: barrier and first fragments
@@ -20,39 +20,42 @@ constexpr double kEpilogueBytesPerClock = 11;  // of D, and again of C
 
 // The same for the TMA kernel, which is alone on its SM and fetches the next tile's first panels
 // while it stores the last.
-constexpr double kTmaLaunchSeconds = 1.69e-6;  // and its first panels
-constexpr double kTmaRingLatencyClocks = 833;  // L within the ring
-constexpr double kWgmmaFlopsPerClock = 3499;
-constexpr double kTmaStepClocks = 338;         // a step never takes less than this
-constexpr double kTmaStepClocksPer64K = 7.93;  // and this for each 64 values of K
-constexpr double kTmaBytesPerClock = 59.5;     // panels into one SM
-constexpr double kUnalignedRows = 1.96;
-constexpr double kStoreAmongPanels = 0.503;  // what a byte of a store under products costs of that
-constexpr double kTmaStoreClocks = 532;
-constexpr double kTmaStoreBytesPerClock = 12.4;
+constexpr double kTmaLaunchSeconds = 1.51e-6;   // and its first panels
+constexpr double kTmaRingLatencyClocks = 1101;  // L within the ring
+constexpr double kWgmmaFlopsPerClock = 3592;
+constexpr double kTmaStepClocks = 386;         // a step never takes less than this
+constexpr double kTmaStepClocksPer64K = 10.6;  // and this for each 64 values of K
+constexpr double kTmaBytesPerClock = 59.9;     // panels into one SM
+constexpr double kUnalignedRows = 2.12;
+constexpr double kStoreAmongPanels = 1.06;  // what a byte of a store under products costs of that
+constexpr double kTmaStoreClocks = 452;
+constexpr double kTmaStoreBytesPerClock = 14.5;
 // A narrow panel with K across its rows is a few lines of L2 that all blocks ask for, row by row.
-constexpr double kClocksPerAskedLine = 1.48;
+constexpr double kClocksPerAskedLine = 1.63;
 // Pairs: each waits for the other now and then.
-constexpr double kPairSeconds = 0.18e-6;
-constexpr double kPairStep = 0.812;
-constexpr double kPairStream = 1.071;
-constexpr double kPairStepInTurns = 0.819;  // in ping-pong
+constexpr double kPairSeconds = 0.12e-6;
+constexpr double kPairStep = 1.030;
+constexpr double kPairStream = 1.036;
+constexpr double kPairStepInTurns = 1.057;  // in ping-pong
 // Device memory: what it delivers in long, to one SM, and in the beginning.
-constexpr double kReachedBandwidth = 0.94;  // of the copy rate
-constexpr double kSmBytesPerSecond = 68.9e9;
-constexpr double kDrawOfPairs = 0.902;  // times that, since a shared panel is drawn once
-constexpr double kRampSeconds = 0.51e-6;
+constexpr double kReachedBandwidth = 0.968;  // of the copy rate
+constexpr double kSmBytesPerSecond = 67.9e9;
+constexpr double kDrawOfPairs = 0.951;  // times that, since a shared panel is drawn once
+constexpr double kRampSeconds = 0.88e-6;
 // Parts: the second kernel, and what reads and writes them.
-constexpr double kSumSeconds = 1.51e-6;
-constexpr double kSumBytesPerSecond = 2.53e12;
+constexpr double kSumSeconds = 1.61e-6;
+constexpr double kSumBytesPerSecond = 3.13e12;
 // What a launch that starts early saves where the one before it leaves half of the SMs free; and
 // both kernels of a split do.
-constexpr double kRoomSeconds = 0.68e-6;
-constexpr double kRoomOfPartsSeconds = 1.04e-6;
+constexpr double kRoomSeconds = 0.57e-6;
+constexpr double kRoomOfPartsSeconds = 0.97e-6;
 
 // The GEMV kernel: what its start and end take beside the stream, how much of the bandwidth the
 // stream gets, and what one SM can multiply by one vector of it.
 constexpr double kGemvRoundSeconds = 3.2e-6;  // of blocks, at least
+// Added to that where vectors with K across their rows are turned around first.
+constexpr double kGemvTurnSeconds = 0.9e-6;
+constexpr double kGemvTurnSecondsPerK = 0.5e-9;
 constexpr double kGemvLaunchSeconds = 1.5e-6;
 constexpr double kGemvBandwidthShare = 0.9;
 constexpr double kGemvBytesPerClock = 40;
@@ -246,7 +249,9 @@ double GemvSeconds(const GemmProblem& p, const DeviceTraits& traits) {
   const double stream =
       std::max(UniqueBytes(p) / (kGemvBandwidthShare * traits.hbm_bytes_per_second),
                bytes * shape.vectors_of_kernel() / (sms * kGemvBytesPerClock * traits.clock_hz));
-  return std::max(rounds * kGemvRoundSeconds, kGemvLaunchSeconds + stream);
+  const bool turns = shape.matrix_k_contiguous && !shape.vectors_k_contiguous;
+  const double turn = turns ? kGemvTurnSeconds + kGemvTurnSecondsPerK * k : 0;
+  return std::max(rounds * (kGemvRoundSeconds + turn), kGemvLaunchSeconds + stream);
 }
 
 }  // namespace
