@@ -16,12 +16,12 @@
 // paid once a launch. In ping-pong a tile's store is paid once a launch too.
 //
 // The GEMV kernel takes what its bytes take, from device memory at most of its bandwidth or into
-// the SMs that have a block.
+// the SMs that have a block, but at least so much for each round of resident blocks.
 //
 // Beside that it knows what a step of a small tile takes at least, what a pair of blocks saves and
 // loses, what panels cost that all blocks ask for, what few blocks can draw from device memory, and
 // what it costs to add up the parts of a split-K. All constants are fitted to measured plans of an
-// H200 (gemmd_bench plans, gemmd_bench sweep).
+// H200 (gemmd_bench plans, sweep and selection).
 #pragma once
 
 #include <cstdint>

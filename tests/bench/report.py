@@ -70,20 +70,19 @@ def stage_sweep(argument):
     return table(header, [residency, *rows]) + measured_on(lines)
 
 
-def picks(name):
-    """What the planner picked for each K of the sweep in FILE, and what was fastest there."""
-    lines = load("stage-sweep", name)
+def selection(_):
+    """How near the picks for random shapes come to the fastest plan, by what picked them."""
+    lines = load("selection")
     rows = []
-    for k in sorted({line["k"] for line in lines}):
-        group = [line for line in lines if line["k"] == k]
-        best = min(group, key=lambda line: line["us"])
-        pick = next((line for line in group if line["picked"]), None)
-        if pick is None:  # a plan of another kind than a sweep holds
-            continue
-        rows.append([str(k), f"{pick['kernel']} S = {pick['stages']}", f"{pick['predicted_us']:.1f}",
-                     f"{pick['us']:.1f}", f"{best['kernel']} S = {best['stages']}",
-                     f"{best['us']:.1f}", f"{best['us'] / pick['us']:.3f}"])
-    header = ["K", "picked", "predicted us", "measured us", "fastest", "us", "fastest / picked"]
+    for source, name in (("model", "the model alone"), ("measured", "after tuning")):
+        ratios = sorted(line["best_us"] / line["picked_us"] for line in lines
+                        if line["source"] == source)
+        mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+        share = [f"{sum(ratio >= least for ratio in ratios) / len(ratios):.1%}"
+                 for least in (0.88, 0.96)]
+        rows.append([name, str(len(ratios)), f"{mean:.4f}", *share, f"{ratios[0]:.3f}"])
+    header = ["picked by", "shapes", "fastest / picked, geometric mean", "at least 0.88",
+              "at least 0.96", "worst"]
     return table(header, rows) + measured_on(lines)
 
 
@@ -192,7 +191,7 @@ def fixed_stages(_):
                   "gain of the constant"], rows) + measured_on(lines)
 
 
-TABLES = {"shapes": shapes, "stage-sweep": stage_sweep, "picks": picks, "probe-cost": probe_cost,
+TABLES = {"shapes": shapes, "stage-sweep": stage_sweep, "selection": selection, "probe-cost": probe_cost,
           "latency": latency, "shape-classes": shape_classes, "plan-gains": plan_gains,
           "fixed-stages": fixed_stages}
 
