@@ -139,8 +139,13 @@ struct TurnedVectors {
 // K along the rows of the matrix.
 template <typename T, int kVectors>
 struct GemvAlongRows {
-  static constexpr int kLoads = kVectors == 2 ? 2 : 4;  // of each row that are under way at once
-  static constexpr int kRestLoads = 2;                  // of the last, incomplete batch
+  // Of each row that are under way at once. Four of them and four vectors spill on sm_8x.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+  static constexpr int kLoads = kVectors == 1 ? 4 : 2;
+#else
+  static constexpr int kLoads = kVectors == 2 ? 2 : 4;
+#endif
+  static constexpr int kRestLoads = 2;        // of the last, incomplete batch
   static constexpr int kBatch = 32 * kLoads;  // chunks that a warp reads of each row at once
   using Sums = float[kGemvRows][kVectors];
   using Shared = float[kGemvWarps][kGemvRows][kVectors];
