@@ -410,9 +410,9 @@ StatusOr<std::vector<GemmProblem>> DecodeProblems(
 constexpr int64_t kMaxBudgetSeconds = 7LL * 24 * 3600;
 
 StatusOr<Nanoseconds> DecodeBudget(const google::protobuf::Duration& in) {
-  const Nanoseconds budget = std::abs(in.seconds()) > kMaxBudgetSeconds
-                                 ? Nanoseconds(-1)
-                                 : std::chrono::seconds(in.seconds()) + Nanoseconds(in.nanos());
+  const bool far = in.seconds() > kMaxBudgetSeconds || in.seconds() < -kMaxBudgetSeconds;
+  const Nanoseconds budget =
+      far ? Nanoseconds(-1) : std::chrono::seconds(in.seconds()) + Nanoseconds(in.nanos());
   if (budget.count() > 0 && budget <= std::chrono::seconds(kMaxBudgetSeconds)) return budget;
   return InvalidArgument("budget", "budget=" + Str(in.seconds()) + " s and " + Str(in.nanos()) +
                                        " ns is not above 0 and at most " + Str(kMaxBudgetSeconds) +

@@ -25,7 +25,7 @@ ClientStudyPoint Point(const GemmProblem& problem, int stages, double us, double
   point.plan.split_k = 1;
   point.plan.limit = "forced";
   point.plan.resident_blocks = 1;
-  point.plan.smem_bytes = 1024 + 32768 * stages;
+  point.plan.smem_bytes = 1024 + int64_t{32768} * stages;
   point.plan.registers = 168;
   point.plan.waves = 1.5;
   point.plan.predicted_seconds = predicted_us / 1e6;
