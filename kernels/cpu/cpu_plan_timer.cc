@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <new>
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include "kernels/core/numeric.h"
+#include "kernels/core/quantile.h"
 #include "kernels/cpu/cpu_gemm.h"
 
 namespace gemmd {
@@ -34,10 +34,6 @@ std::vector<std::byte> RandomMatrix(int64_t elements, DType type) {
 
 int64_t StoredElements(const MatrixLayout& layout, int64_t batch) {
   return (batch - 1) * layout.batch_stride + (layout.rows - 1) * layout.ld + layout.cols;
-}
-
-double Quantile(const std::vector<double>& sorted, double q) {
-  return sorted[static_cast<size_t>(std::lround(q * static_cast<double>(sorted.size() - 1)))];
 }
 
 class CpuPlanTimer : public PlanTimer {

@@ -23,7 +23,6 @@ constexpr int64_t kMaxSets = 512;
 constexpr int64_t kPatternElements = 1048573;  // a prime: no row length makes rows repeat early
 constexpr int64_t kSetShift = 1000003;         // elements between the starts of two fills
 constexpr uint64_t kSeed = 1;                  // of values whose times are asked for, not their sum
-constexpr size_t kCounterBytes = kStallCounters * sizeof(unsigned long long);
 
 class CudaPlanTimer : public PlanTimer {
  public:
@@ -46,21 +45,13 @@ class CudaPlanTimer : public PlanTimer {
   }
 
   Status Fill() {
-    std::vector<RandomPattern> patterns;
-    for (const DType type : {problem_.type_a, problem_.type_d}) {
-      ASSIGN_OR_RETURN(RandomPattern pattern, RandomPattern::Create(type, kSeed, kPatternElements));
-      patterns.push_back(std::move(pattern));
-    }
     // A and B, then C and the bias where there are any. Rows' padding has values like the rest.
     const int64_t ab_end = problem_.reads_c() ? image_.c.offset : image_.bias_offset;
-    for (int set = 0; set < sets_; ++set) {
-      const int64_t first = set * kSetShift;
-      RETURN_IF_ERROR(FillRange(patterns[0], set, 0, ab_end, first));
-      RETURN_IF_ERROR(FillRange(patterns[1], set, ab_end, image_.counters_offset, first));
-      RETURN_IF_CUDA_ERROR(
-          cudaMemsetAsync(Base(set) + image_.counters_offset, 0, kCounterBytes, nullptr));
+    RETURN_IF_ERROR(FillRanges(problem_.type_a, 0, ab_end));
+    if (problem_.reads_c() || problem_.bias_length() > 0) {
+      RETURN_IF_ERROR(FillRanges(problem_.type_d, ab_end, image_.counters_offset));
     }
-    return CudaStatus(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
+    return OkStatus();
   }
 
   StatusOr<std::vector<PlanTiming>> Time(std::span<const Plan> plans, const TimingOptions& options,
@@ -87,7 +78,7 @@ class CudaPlanTimer : public PlanTimer {
                      .p95_seconds = timings[i].p95_us * 1e-6,
                      .stalls = {}});
       if (options.stalls) {
-        ASSIGN_OR_RETURN(out.back().stalls, StallsOf(plans[i]));
+        ASSIGN_OR_RETURN(out.back().stalls, MeasureStalls(problem_, plans[i], Params(0)));
       }
     }
     return out;
@@ -98,26 +89,21 @@ class CudaPlanTimer : public PlanTimer {
     return static_cast<std::byte*>(memory_.get()) + set * image_.bytes;
   }
 
-  Status FillRange(const RandomPattern& pattern, int set, int64_t from, int64_t to, int64_t first) {
-    return pattern.Fill(Base(set) + from, (to - from) / SizeOf(pattern.type()), first);
+  // From one offset to the other of every set.
+  Status FillRanges(DType type, int64_t from, int64_t to) const {
+    ASSIGN_OR_RETURN(const RandomPattern pattern,
+                     RandomPattern::Create(type, kSeed, kPatternElements));
+    for (int set = 0; set < sets_; ++set) {
+      RETURN_IF_ERROR(pattern.Fill(Base(set) + from, (to - from) / SizeOf(type), set * kSetShift));
+    }
+    // The pattern goes when this returns.
+    return CudaStatus(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
   }
 
   GemmParams Params(int index) const {
     GemmParams params = ParamsFor(image_, Base(index % sets_));
     params.workspace = Base(sets_);  // behind the sets
     return params;
-  }
-
-  StatusOr<StallSample> StallsOf(const Plan& plan) const {
-    const GemmParams params = Params(0);
-    if (plan.stages == 0) return StallSample{};
-    std::byte counters[kCounterBytes];
-    RETURN_IF_CUDA_ERROR(cudaMemsetAsync(params.counters, 0, kCounterBytes, nullptr));
-    RETURN_IF_ERROR(Launch(problem_, plan, params, nullptr));
-    RETURN_IF_CUDA_ERROR(
-        cudaMemcpyAsync(counters, params.counters, kCounterBytes, cudaMemcpyDeviceToHost, nullptr));
-    RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(nullptr));
-    return ReadCounters(counters);
   }
 
   const GemmProblem problem_;

@@ -1,11 +1,14 @@
 #include "kernels/cuda/measure.h"
 
 #include <algorithm>
-#include <cmath>
+#include <cstddef>
 #include <limits>
 
+#include "kernels/core/quantile.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/handles.h"
+#include "kernels/cuda/image_params.h"
+#include "kernels/cuda/launcher.h"
 
 namespace gemmd {
 namespace {
@@ -39,10 +42,6 @@ StatusOr<Graph> Capture(const Enqueue& enqueue, int launches, cudaStream_t strea
   IgnoreAtShutdown(cudaGraphDestroy(graph));
   RETURN_IF_ERROR(std::move(status));
   return Graph(exec);
-}
-
-double Quantile(const std::vector<double>& sorted, double q) {
-  return sorted[static_cast<size_t>(std::lround(q * static_cast<double>(sorted.size() - 1)))];
 }
 
 struct Variant {
@@ -104,6 +103,18 @@ StatusOr<std::vector<Timing>> MeasureInterleaved(const std::vector<Enqueue>& enq
     timings.push_back({Quantile(us, 0.5), Quantile(us, 0.05), Quantile(us, 0.95)});
   }
   return timings;
+}
+
+StatusOr<StallSample> MeasureStalls(const GemmProblem& problem, const Plan& plan,
+                                    const GemmParams& params) {
+  if (plan.stages == 0) return StallSample{};
+  std::byte counters[kStallCounters * sizeof(*params.counters)];
+  RETURN_IF_CUDA_ERROR(cudaMemsetAsync(params.counters, 0, sizeof(counters), nullptr));
+  RETURN_IF_ERROR(Launch(problem, plan, params, nullptr));
+  RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(counters, params.counters, sizeof(counters),
+                                       cudaMemcpyDeviceToHost, nullptr));
+  RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(nullptr));
+  return ReadCounters(counters);
 }
 
 }  // namespace gemmd

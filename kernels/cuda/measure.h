@@ -12,7 +12,11 @@
 
 #include <cuda_runtime_api.h>
 
+#include "kernels/core/gemm_types.h"
 #include "kernels/core/status.h"
+#include "kernels/core/timing.h"
+#include "kernels/cuda/gemm_params.h"
+#include "kernels/plan/plan.h"
 
 namespace gemmd {
 
@@ -38,5 +42,11 @@ using Enqueue = std::function<Status(int index, cudaStream_t stream)>;
 StatusOr<std::vector<Timing>> MeasureInterleaved(const std::vector<Enqueue>& variants,
                                                  const MeasureOptions& options = {},
                                                  const std::stop_token& stop = {});
+
+// What a launch waited for, by its probe: one launch on the default stream, waited for. `params`
+// has counters, and operands that nothing else uses meanwhile. Not measured where the kernel has no
+// ring.
+StatusOr<StallSample> MeasureStalls(const GemmProblem& problem, const Plan& plan,
+                                    const GemmParams& params);
 
 }  // namespace gemmd

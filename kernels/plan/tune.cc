@@ -17,40 +17,20 @@ constexpr TimingOptions kFirstPass = {
 constexpr TimingOptions kSecondPass = {
     .rounds = 9, .sample_seconds = 1e-3, .hopeless = 1.3, .stalls = false};
 
-// Plans once each, in the order in which they came.
-class PlanList {
- public:
-  void Add(const Plan& plan) {
-    if (seen_.emplace(plan.row, plan.split_k, plan.pair, plan.stages).second) {
-      plans_.push_back(plan);
-    }
-  }
-  const std::vector<Plan>& plans() const { return plans_; }
-
- private:
-  std::set<std::tuple<int, int, bool, int>> seen_;
-  std::vector<Plan> plans_;
-};
-
-// Of plans that differ in nothing but their stages, the one that the model thinks best.
-std::vector<Plan> BestOfEachKind(const std::vector<Plan>& candidates, int most) {
-  std::vector<Plan> plans;
-  std::set<std::tuple<int, int, bool>> seen;
-  for (const Plan& plan : candidates) {
-    if (static_cast<int>(plans.size()) == most) break;
-    if (seen.emplace(plan.row, plan.split_k, plan.pair).second) plans.push_back(plan);
-  }
-  return plans;
+void AddOnce(const Plan& plan, std::vector<Plan>& to) {
+  const bool there = std::any_of(to.begin(), to.end(),
+                                 [&plan](const Plan& other) { return SameLaunch(plan, other); });
+  if (!there) to.push_back(plan);
 }
 
 // One stage more and less; and where K is split, one part more and less.
 void AddNeighbours(const Planner& planner, const GemmProblem& problem, const Plan& plan,
-                   PlanList& to) {
+                   std::vector<Plan>& to) {
   const auto add_like = [&](int split_k, int stages_apart) {
     for (const Plan& other :
          planner.Candidates(problem, {.row = plan.row, .stages = {}, .split_k = split_k})) {
       if (other.pair == plan.pair && std::abs(other.stages - plan.stages) <= stages_apart) {
-        to.Add(other);
+        AddOnce(other, to);
       }
     }
   };
@@ -76,20 +56,30 @@ StatusOr<std::vector<MeasuredPlan>> Measure(PlanTimer& timer, const std::vector<
 
 }  // namespace
 
+std::vector<Plan> BestOfEachKind(const std::vector<Plan>& candidates, int most) {
+  std::vector<Plan> plans;
+  std::set<std::tuple<int, int, bool>> seen;
+  for (const Plan& plan : candidates) {
+    if (static_cast<int>(plans.size()) == most) break;
+    if (seen.emplace(plan.row, plan.split_k, plan.pair).second) plans.push_back(plan);
+  }
+  return plans;
+}
+
 StatusOr<TuningEntry> TuneProblem(const Planner& planner, const GemmProblem& problem,
                                   PlanTimer& timer, const TuneOptions& options,
                                   std::stop_token stop) {
   const std::vector<Plan> first = BestOfEachKind(planner.Candidates(problem), options.candidates);
   if (first.empty()) return Internal(ToString(problem) + " has no plan to time");
   ASSIGN_OR_RETURN(std::vector<MeasuredPlan> measured, Measure(timer, first, kFirstPass, stop));
-  PlanList finalists;
-  finalists.Add(first.front());  // so that the entry says what the model's choice costs
+  std::vector<Plan> finalists = {
+      first.front()};  // so that the entry says what the model's choice costs
   const size_t count = std::min(measured.size(), static_cast<size_t>(options.finalists));
   for (size_t i = 0; i < count; ++i) {
-    finalists.Add(measured[i].plan);
+    AddOnce(measured[i].plan, finalists);
     AddNeighbours(planner, problem, measured[i].plan, finalists);
   }
-  ASSIGN_OR_RETURN(measured, Measure(timer, finalists.plans(), kSecondPass, std::move(stop)));
+  ASSIGN_OR_RETURN(measured, Measure(timer, finalists, kSecondPass, std::move(stop)));
   return TuningEntry{problem, std::move(measured)};
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <stop_token>
+#include <vector>
 
 #include "kernels/core/status.h"
 #include "kernels/plan/plan_timer.h"
@@ -9,6 +10,10 @@
 #include "kernels/plan/tuning_table.h"
 
 namespace gemmd {
+
+// The first `most` kinds of plans, each by its first: plans are of a kind that differ in nothing
+// but their stages.
+std::vector<Plan> BestOfEachKind(const std::vector<Plan>& candidates, int most);
 
 struct TuneOptions {
   int candidates = 24;  // plans that the first pass times, the model's best first

@@ -1,21 +1,28 @@
-// The stall counters of one launch.
+// The stall counters of one launch, as fields of a line.
 #pragma once
 
-#include <array>
+#include <cstdint>
 
-#include "kernels/cuda/gemm_params.h"
-#include "kernels/plan/plan.h"
+#include "kernels/core/timing.h"
+#include "kernels/cuda/measure.h"
 #include "tests/bench/json_line.h"
 #include "tests/bench/operands.h"
 
 namespace gemmd::bench {
 
-using Counters = std::array<unsigned long long, kStallCounters>;  // cycles, over all blocks
+// One launch on set 0 with the probe on; zeros where the kernel has none.
+inline StatusOr<StallSample> StallsOf(const OperandSets& sets, const GemmProblem& problem,
+                                      const Plan& plan) {
+  GemmParams params = sets.Params(0);
+  params.counters = sets.Counters(0);
+  return MeasureStalls(problem, plan, params);
+}
 
-// One launch with the probe on, read back.
-StatusOr<Counters> CountersOf(const OperandSets& sets, const GemmProblem& problem,
-                              const Plan& plan);
-
-JsonLine& AddCounters(JsonLine& line, const Counters& counters);
+inline JsonLine& AddStalls(JsonLine& line, const StallSample& stalls) {
+  return line.Integer("wait_full", static_cast<int64_t>(stalls.wait_full))
+      .Integer("wait_empty", static_cast<int64_t>(stalls.wait_empty))
+      .Integer("mainloop", static_cast<int64_t>(stalls.mainloop))
+      .Integer("epilogue", static_cast<int64_t>(stalls.epilogue));
+}
 
 }  // namespace gemmd::bench

@@ -1,11 +1,10 @@
 #include <algorithm>
 #include <cstdio>
-#include <set>
-#include <tuple>
 #include <utility>
 
 #include "kernels/cuda/launcher.h"
 #include "kernels/plan/planner.h"
+#include "kernels/plan/tune.h"
 #include "tests/bench/bench.h"
 #include "tests/bench/counters.h"
 #include "tests/bench/operands.h"
@@ -14,14 +13,6 @@
 namespace gemmd::bench {
 namespace {
 
-// Of plans that differ in nothing else, the first.
-void KeepBestStages(std::vector<Plan>& plans) {
-  std::set<std::tuple<int, int, bool>> seen;
-  std::erase_if(plans, [&seen](const Plan& plan) {
-    return !seen.emplace(plan.row, plan.split_k, plan.pair).second;
-  });
-}
-
 std::vector<Plan> PlansOf(const Planner& planner, const GemmProblem& problem,
                           const PlansOptions& options) {
   std::vector<Plan> plans = planner.Candidates(problem, options.shapes.constraints());
@@ -29,9 +20,7 @@ std::vector<Plan> PlansOf(const Planner& planner, const GemmProblem& problem,
                 [&, least = plans.empty() ? 0 : plans.front().predicted_seconds](const Plan& plan) {
                   return plan.predicted_seconds > options.within * least;
                 });
-  KeepBestStages(plans);
-  if (plans.size() > static_cast<size_t>(options.most)) plans.resize(options.most);
-  return plans;
+  return BestOfEachKind(plans, options.most);
 }
 
 Status MeasurePlans(const Shape& shape, const GemmProblem& problem, const PlansOptions& options,
@@ -53,7 +42,7 @@ Status MeasurePlans(const Shape& shape, const GemmProblem& problem, const PlansO
   ASSIGN_OR_RETURN(const std::vector<Timing> timings, MeasureInterleaved(variants, measure));
   for (size_t i = 0; i < plans.size(); ++i) {
     const Plan& plan = plans[i];
-    ASSIGN_OR_RETURN(const Counters counters, CountersOf(sets, problem, plan));
+    ASSIGN_OR_RETURN(const StallSample stalls, StallsOf(sets, problem, plan));
     JsonLine line;
     line.String("bench", "plans")
         .String("shape", shape.name)
@@ -69,7 +58,7 @@ Status MeasurePlans(const Shape& shape, const GemmProblem& problem, const PlansO
         .Flag("pair", plan.pair)
         .Fixed("us", timings[i].median_us, 3)
         .Fixed("predicted_us", plan.predicted_seconds * 1e6, 3);
-    AddCounters(line, counters);
+    AddStalls(line, stalls);
     RETURN_IF_ERROR(context.out.Write(AddMachine(line, context)));
   }
   return OkStatus();

@@ -26,10 +26,6 @@ constexpr size_t kFinalists = 8;
 // The model's estimate is trusted as far as this, so that slow plans of long products are not run.
 constexpr double kSearchWithin = 4;
 
-bool SamePlan(const Plan& x, const Plan& y) {
-  return x.row == y.row && x.stages == y.stages && x.split_k == y.split_k && x.pair == y.pair;
-}
-
 // Extents log-uniform from 1 to options.max_extent.
 std::vector<Shape> RandomShapes(const SelectionOptions& options, uint64_t seed) {
   std::mt19937_64 random(seed);
@@ -87,7 +83,7 @@ class SelectionBench {
     const auto best_of_same = [&](size_t at) {
       double least = seconds(at);
       for (size_t i = 0; i < plans.size(); ++i) {
-        if (SamePlan(plans[i], plans[at])) least = std::min(least, seconds(i));
+        if (SameLaunch(plans[i], plans[at])) least = std::min(least, seconds(i));
       }
       return least;
     };

@@ -69,7 +69,7 @@ Status SweepOne(const SweepOptions& options, const BenchContext& context, const 
   ASSIGN_OR_RETURN(const std::vector<Timing> timings,
                    MeasureInterleaved(variants, context.measure));
   for (size_t i = 0; i < plans.size(); ++i) {
-    ASSIGN_OR_RETURN(const auto counters, CountersOf(sets, problem, plans[i]));
+    ASSIGN_OR_RETURN(const StallSample stalls, StallsOf(sets, problem, plans[i]));
     const bool is_pick = plans[i].row == picked.row && plans[i].stages == picked.stages;
     JsonLine line = StartLine("stage-sweep", options, problem, plans[i]);
     line.Fixed("us", timings[i].median_us, 3)
@@ -78,7 +78,7 @@ Status SweepOne(const SweepOptions& options, const BenchContext& context, const 
         .Fixed("tflops", problem.flops() / timings[i].median_us * 1e-6, 1)
         .Fixed("predicted_us", plans[i].predicted_seconds * 1e6, 3)
         .Flag("picked", is_pick);
-    AddCounters(line, counters);
+    AddStalls(line, stalls);
     RETURN_IF_ERROR(WriteLine(std::move(line), context));
   }
   return OkStatus();

@@ -46,10 +46,6 @@ GemmProblem Problem(int64_t m, int64_t n, int64_t k) {
   return WithPackedLayouts(p);
 }
 
-bool Same(const Plan& x, const Plan& y) {
-  return x.row == y.row && x.stages == y.stages && x.split_k == y.split_k && x.pair == y.pair;
-}
-
 TEST(TuneTest, FindsAPlanThatTheModelThinksSlower) {
   const Planner planner(H200Traits());
   const GemmProblem problem = Problem(4096, 4096, 4096);
@@ -71,7 +67,7 @@ TEST(TuneTest, LooksOneStageFurtherThanTheModel) {
   FakeTimer timer([&](const Plan& plan) {
     Plan one_less = model;
     --one_less.stages;
-    return Same(plan, one_less) ? 1e-6 : plan.predicted_seconds;
+    return SameLaunch(plan, one_less) ? 1e-6 : plan.predicted_seconds;
   });
   const StatusOr<TuningEntry> entry = TuneProblem(planner, problem, timer, {}, {});
   ASSERT_TRUE(entry.ok());
@@ -104,7 +100,7 @@ TEST(TuneTest, KeepsTheModelsChoiceAndSortsByTime) {
   EXPECT_TRUE(std::is_sorted(entry->plans.begin(), entry->plans.end(),
                              [](const auto& x, const auto& y) { return x.seconds < y.seconds; }));
   EXPECT_TRUE(std::any_of(entry->plans.begin(), entry->plans.end(),
-                          [&](const auto& measured) { return Same(measured.plan, model); }));
+                          [&](const auto& measured) { return SameLaunch(measured.plan, model); }));
 }
 
 TEST(TuneTest, TimesNoPlanTwiceInAPassAndNoMoreThanAskedFor) {
@@ -118,7 +114,8 @@ TEST(TuneTest, TimesNoPlanTwiceInAPassAndNoMoreThanAskedFor) {
   EXPECT_GT(timer.rounds[1], timer.rounds[0]);
   for (const std::vector<Plan>& pass : timer.passes) {
     for (size_t i = 0; i < pass.size(); ++i) {
-      for (size_t j = 0; j < i; ++j) EXPECT_FALSE(Same(pass[i], pass[j])) << ToString(pass[i]);
+      for (size_t j = 0; j < i; ++j)
+        EXPECT_FALSE(SameLaunch(pass[i], pass[j])) << ToString(pass[i]);
     }
   }
 }
