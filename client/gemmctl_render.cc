@@ -93,7 +93,7 @@ void AddProblemOptions(CLI::App* verb, ProblemOptions* options) {
       ->allow_extra_args(false);
   verb->add_option(
       "--shapes", options->file,
-      "A file of lines name,dtype,layout,M,N,K; layout is NN, NT, TN or TT, # starts a "
+      "A file of lines name,dtype,layout,M,N,K[,BATCH]; layout is NN, NT, TN or TT, # starts a "
       "comment");
   verb->add_option("--m", options->m,
                    "Rows of D: a list, with START:END:+STEP and START:END:*FACTOR in it; every "

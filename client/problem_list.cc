@@ -47,11 +47,13 @@ StatusOr<int64_t> ParseExtent(std::string_view field, std::string_view text) {
   return Refuse(field, text, "is not a whole number from 1 to " + std::to_string(kMaxExtent));
 }
 
-StatusOr<GemmProblem> MakeProblem(int64_t m, int64_t n, int64_t k, const ShapeTypes& types) {
+StatusOr<GemmProblem> MakeProblem(int64_t m, int64_t n, int64_t k, const ShapeTypes& types,
+                                  int64_t batch = 1) {
   GemmProblem problem;
   problem.m = m;
   problem.n = n;
   problem.k = k;
+  problem.batch = batch;
   problem.op_a = types.op_a;
   problem.op_b = types.op_b;
   problem.type_a = problem.type_b = types.type;
@@ -128,9 +130,9 @@ StatusOr<Op> ParseOp(std::string_view layout, size_t operand) {
 
 StatusOr<NamedProblem> ParseRow(std::string_view line) {
   std::vector<std::string_view> cells = Split(line, ",");
-  if (cells.size() != 6) {
-    return InvalidArgument(
-        "row", std::to_string(cells.size()) + " cells, not the 6 of name,dtype,layout,M,N,K");
+  if (cells.size() != 6 && cells.size() != 7) {
+    return InvalidArgument("row", std::to_string(cells.size()) +
+                                      " cells, not the 6 or 7 of name,dtype,layout,M,N,K[,BATCH]");
   }
   for (std::string_view& cell : cells) cell = Trim(cell);
   ASSIGN_OR_RETURN(const TypeWord type, ParseType(cells[1]));
@@ -140,7 +142,11 @@ StatusOr<NamedProblem> ParseRow(std::string_view line) {
   ASSIGN_OR_RETURN(const int64_t m, ParseExtent("M", cells[3]));
   ASSIGN_OR_RETURN(const int64_t n, ParseExtent("N", cells[4]));
   ASSIGN_OR_RETURN(const int64_t k, ParseExtent("K", cells[5]));
-  ASSIGN_OR_RETURN(GemmProblem problem, MakeProblem(m, n, k, types));
+  int64_t batch = 1;
+  if (cells.size() == 7) {
+    ASSIGN_OR_RETURN(batch, ParseExtent("BATCH", cells[6]));
+  }
+  ASSIGN_OR_RETURN(GemmProblem problem, MakeProblem(m, n, k, types, batch));
   problem.mode = type.mode;
   return NamedProblem{std::string(cells[0]), problem};
 }

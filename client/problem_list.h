@@ -48,8 +48,8 @@ StatusOr<std::vector<NamedProblem>> CrossExtents(const std::vector<int64_t>& m,
                                                  const std::vector<int64_t>& k,
                                                  const ShapeTypes& types);
 
-// Lines of "name,dtype,layout,M,N,K"; empty ones and those that start with # do not count. dtype is
-// a type's name, or fp16, fp32, fp64, tf32, fp8 (e4m3) or int8. `path` is for messages.
+// Lines of "name,dtype,layout,M,N,K[,BATCH]"; empty ones and those that start with # do not count.
+// dtype is a type's name, or fp16, fp32, fp64, tf32, fp8 (e4m3) or int8. `path` is for messages.
 StatusOr<std::vector<NamedProblem>> ParseProblemCsv(const std::string& path, std::string_view text);
 
 // OUT_OF_RANGE where `count` is above kMaxProblems.

@@ -84,7 +84,7 @@ Status ParseExtents(std::string_view text, std::vector<int64_t>& to) {
 
 std::vector<OptionSpec> ShapesSpecs(ShapesOptions& o) {
   return {
-      {"shapes", "FILE", "name,dtype,layout,M,N,K a line (required)",
+      {"shapes", "FILE", "name,dtype,layout,M,N,K[,BATCH] a line (required)",
        [&o](std::string_view text) {
          o.file = text;
          return OkStatus();

@@ -23,12 +23,20 @@ cudaDataType_t LibraryType(DType type) {
 
 cublasOperation_t LibraryOp(Op op) { return op == Op::kN ? CUBLAS_OP_N : CUBLAS_OP_T; }
 
-// A row-major (rows, cols) matrix read as the column-major (cols, rows) one that it also is.
-Status DescribeMatrix(cublasLtMatrixLayoutOpaque_t& to, DType type, int64_t rows, int64_t cols,
-                      int64_t ld) {
-  return LibraryStatus(cublasLtMatrixLayoutInit(&to, LibraryType(type), static_cast<uint64_t>(cols),
-                                                static_cast<uint64_t>(rows), ld),
-                       "cublasLtMatrixLayoutInit");
+// A batch of row-major (rows, cols) matrices, read as the column-major (cols, rows) ones that they
+// also are. `stride` is in elements.
+Status DescribeMatrices(cublasLtMatrixLayoutOpaque_t& to, DType type, int64_t rows, int64_t cols,
+                        int64_t ld, int64_t batch, int64_t stride) {
+  RETURN_IF_LIBRARY_ERROR(cublasLtMatrixLayoutInit(
+      &to, LibraryType(type), static_cast<uint64_t>(cols), static_cast<uint64_t>(rows), ld));
+  if (batch == 1) return OkStatus();
+  const auto count = static_cast<int32_t>(batch);
+  RETURN_IF_LIBRARY_ERROR(cublasLtMatrixLayoutSetAttribute(&to, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT,
+                                                           &count, sizeof(count)));
+  return LibraryStatus(
+      cublasLtMatrixLayoutSetAttribute(&to, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride,
+                                       sizeof(stride)),
+      "CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET");
 }
 
 }  // namespace
@@ -42,16 +50,17 @@ StatusOr<CublasLt> CublasLt::Create() {
   return library;
 }
 
-StatusOr<std::unique_ptr<PeerProduct>> PeerProduct::Create(
-    const CublasLt& library, const GemmProblem& problem, const DeviceOperands& leading_dimensions) {
+StatusOr<std::unique_ptr<PeerProduct>> PeerProduct::Create(const CublasLt& library,
+                                                           const GemmProblem& problem,
+                                                           const DeviceOperands& operands) {
   std::unique_ptr<PeerProduct> peer(new PeerProduct(library));
-  RETURN_IF_ERROR(peer->Describe(problem, leading_dimensions));
+  RETURN_IF_ERROR(peer->Describe(problem, operands));
   RETURN_IF_ERROR(peer->FindAlgorithms(problem));
   return peer;
 }
 
 // The library's matrices are column-major, and D^T = op(B)^T op(A)^T: what it calls A is our B.
-Status PeerProduct::Describe(const GemmProblem& p, const DeviceOperands& leading_dimensions) {
+Status PeerProduct::Describe(const GemmProblem& p, const DeviceOperands& operands) {
   const cublasComputeType_t compute =
       p.type_a == DType::kF32 ? CUBLAS_COMPUTE_32F_PEDANTIC : CUBLAS_COMPUTE_32F;
   RETURN_IF_LIBRARY_ERROR(cublasLtMatmulDescInit(&product_, compute, CUDA_R_32F));
@@ -60,9 +69,11 @@ Status PeerProduct::Describe(const GemmProblem& p, const DeviceOperands& leading
                                                          &first_op, sizeof(first_op)));
   RETURN_IF_LIBRARY_ERROR(cublasLtMatmulDescSetAttribute(&product_, CUBLASLT_MATMUL_DESC_TRANSB,
                                                          &second_op, sizeof(second_op)));
-  RETURN_IF_ERROR(DescribeMatrix(first_, p.type_b, p.b.rows, p.b.cols, leading_dimensions.ldb));
-  RETURN_IF_ERROR(DescribeMatrix(second_, p.type_a, p.a.rows, p.a.cols, leading_dimensions.lda));
-  return DescribeMatrix(result_, p.type_d, p.m, p.n, leading_dimensions.ldd);
+  RETURN_IF_ERROR(DescribeMatrices(first_, p.type_b, p.b.rows, p.b.cols, operands.ldb, p.batch,
+                                   operands.stride_b));
+  RETURN_IF_ERROR(DescribeMatrices(second_, p.type_a, p.a.rows, p.a.cols, operands.lda, p.batch,
+                                   operands.stride_a));
+  return DescribeMatrices(result_, p.type_d, p.m, p.n, operands.ldd, p.batch, operands.stride_d);
 }
 
 Status PeerProduct::FindAlgorithms(const GemmProblem& p) {

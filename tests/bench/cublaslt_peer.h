@@ -36,7 +36,7 @@ class CublasLt {
   DeviceBuffer workspace_;
 };
 
-// One product on one set of leading dimensions. `library` must outlive it.
+// One product, or a batch of them, on one set of leading dimensions. `library` must outlive it.
 class PeerProduct {
  public:
   static constexpr int kMaxAlgorithms = 32;
@@ -44,13 +44,13 @@ class PeerProduct {
   PeerProduct(const PeerProduct&) = delete;  // the library's descriptors stay where they were made
   PeerProduct& operator=(const PeerProduct&) = delete;
 
-  // What the heuristic offers for these leading dimensions, its own first choice first.
+  // What the heuristic offers for these leading dimensions and strides, its own first choice first.
   // UNIMPLEMENTED when it offers nothing. Preconditions: A, B and D are all bf16, all f16 or all
-  // f32 (multiplied as IEEE says); alpha is 1, beta 0, batch 1, no bias and no activation;
+  // f32 (multiplied as IEEE says); alpha is 1, beta 0, no bias and no activation;
   // operands start on 256-byte boundaries.
   static StatusOr<std::unique_ptr<PeerProduct>> Create(const CublasLt& library,
                                                        const GemmProblem& problem,
-                                                       const DeviceOperands& leading_dimensions);
+                                                       const DeviceOperands& operands);
 
   int algorithms() const { return static_cast<int>(algorithms_.size()); }
   // Precondition: 0 <= algorithm < algorithms().
@@ -59,7 +59,7 @@ class PeerProduct {
  private:
   explicit PeerProduct(const CublasLt& library) : library_(&library) {}
 
-  Status Describe(const GemmProblem& problem, const DeviceOperands& leading_dimensions);
+  Status Describe(const GemmProblem& problem, const DeviceOperands& operands);
   Status FindAlgorithms(const GemmProblem& problem);
 
   const CublasLt* library_;

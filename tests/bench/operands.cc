@@ -34,13 +34,15 @@ StatusOr<OperandSets> OperandSets::Create(const GemmProblem& problem, int64_t l2
   bool padded = false;
   const auto pack = [&](const ImageMatrix& pitched, int64_t rows, int64_t cols) {
     ImageMatrix packed = pitched;
-    touched += rows * cols * size;
+    const int64_t bytes = problem.batch * rows * cols * size;
+    touched += bytes;
     result.unaligned_rows_ |= cols * size % kRowAlignment != 0;
     if (pitched.ld == cols) return packed;
     padded = true;
     packed.ld = cols;
+    packed.batch_stride = rows * cols;
     packed.offset = end;
-    end += RoundUp(rows * cols * size, kPartAlignment);
+    end += RoundUp(bytes, kPartAlignment);
     return packed;
   };
   result.packed_.a = pack(image.a, problem.a.rows, problem.a.cols);
@@ -69,11 +71,12 @@ Status OperandSets::FillSet(int index, const RandomPattern& pattern) const {
   const auto fill = [&](const MatrixLayout& layout, const ImageMatrix& packed,
                         const ImageMatrix& pitched, int64_t first) {
     std::byte* const values = Base(index) + packed.offset;
-    RETURN_IF_ERROR(pattern.Fill(values, layout.rows * layout.cols, first));
+    const int64_t rows = problem_.batch * layout.rows;
+    RETURN_IF_ERROR(pattern.Fill(values, rows * layout.cols, first));
     if (pitched.offset == packed.offset) return OkStatus();
     return CudaStatus(
         cudaMemcpy2DAsync(Base(index) + pitched.offset, Bytes(pitched.ld * size), values,
-                          Bytes(layout.cols * size), Bytes(layout.cols * size), Bytes(layout.rows),
+                          Bytes(layout.cols * size), Bytes(layout.cols * size), Bytes(rows),
                           cudaMemcpyDeviceToDevice, nullptr),
         "cudaMemcpy2DAsync");
   };
@@ -97,15 +100,18 @@ DeviceOperands OperandSets::At(Form form, int index) const {
           .d = base + layout.d.offset,
           .lda = layout.a.ld,
           .ldb = layout.b.ld,
-          .ldd = layout.d.ld};
+          .ldd = layout.d.ld,
+          .stride_a = layout.a.batch_stride,
+          .stride_b = layout.b.batch_stride,
+          .stride_d = layout.d.batch_stride};
 }
 
 GemmParams OperandSets::Params(int index) const {
   const DeviceOperands operands = At(Form::kPitched, index);
   GemmParams params;
-  params.a = operands.a, params.lda = operands.lda;
-  params.b = operands.b, params.ldb = operands.ldb;
-  params.d = operands.d, params.ldd = operands.ldd;
+  params.a = operands.a, params.lda = operands.lda, params.stride_a = operands.stride_a;
+  params.b = operands.b, params.ldb = operands.ldb, params.stride_b = operands.stride_b;
+  params.d = operands.d, params.ldd = operands.ldd, params.stride_d = operands.stride_d;
   params.workspace = workspace_.get();
   return params;
 }
@@ -116,28 +122,32 @@ unsigned long long* OperandSets::Counters(int index) const {
 
 Status OperandSets::PoisonResult(Form form) const {
   const DeviceOperands set = At(form, 0);
-  RETURN_IF_CUDA_ERROR(
-      cudaMemset(set.d, 0xff, Bytes(problem_.m * set.ldd * SizeOf(problem_.type_d))));
+  RETURN_IF_CUDA_ERROR(cudaMemset(
+      set.d, 0xff, Bytes(problem_.batch * problem_.m * set.ldd * SizeOf(problem_.type_d))));
   return CudaStatus(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
 }
 
-Status OperandSets::DownloadOperands(std::vector<std::byte>& a, std::vector<std::byte>& b) const {
+Status OperandSets::DownloadOperands(int64_t product, std::vector<std::byte>& a,
+                                     std::vector<std::byte>& b) const {
   const DeviceOperands set = At(Form::kPacked, 0);
   a.resize(Bytes(problem_.a.rows * problem_.a.cols * SizeOf(problem_.type_a)));
   b.resize(Bytes(problem_.b.rows * problem_.b.cols * SizeOf(problem_.type_b)));
-  RETURN_IF_CUDA_ERROR(cudaMemcpy(a.data(), set.a, a.size(), cudaMemcpyDeviceToHost));
-  RETURN_IF_CUDA_ERROR(cudaMemcpy(b.data(), set.b, b.size(), cudaMemcpyDeviceToHost));
+  RETURN_IF_CUDA_ERROR(cudaMemcpy(a.data(), set.a + product * static_cast<int64_t>(a.size()),
+                                  a.size(), cudaMemcpyDeviceToHost));
+  RETURN_IF_CUDA_ERROR(cudaMemcpy(b.data(), set.b + product * static_cast<int64_t>(b.size()),
+                                  b.size(), cudaMemcpyDeviceToHost));
   return OkStatus();
 }
 
-StatusOr<std::vector<std::byte>> OperandSets::DownloadRows(Form form,
+StatusOr<std::vector<std::byte>> OperandSets::DownloadRows(Form form, int64_t product,
                                                            const std::vector<int64_t>& rows) const {
   const DeviceOperands set = At(form, 0);
   const int64_t size = SizeOf(problem_.type_d), row_bytes = problem_.n * size;
+  const std::byte* const d = set.d + product * set.stride_d * size;
   std::vector<std::byte> values(rows.size() * Bytes(row_bytes));
   for (size_t i = 0; i < rows.size(); ++i) {
     RETURN_IF_CUDA_ERROR(cudaMemcpy(values.data() + i * Bytes(row_bytes),
-                                    set.d + rows[i] * set.ldd * size, Bytes(row_bytes),
+                                    d + rows[i] * set.ldd * size, Bytes(row_bytes),
                                     cudaMemcpyDeviceToHost));
   }
   return values;

@@ -18,19 +18,22 @@ namespace gemmd::bench {
 
 enum class Form : uint8_t { kPitched, kPacked };
 
-// One set's matrices in device memory. D is row-major too.
+// One set's matrices in device memory: the first of each operand's, batch_stride elements from one
+// to the next. D is row-major too.
 struct DeviceOperands {
   std::byte* a = nullptr;
   std::byte* b = nullptr;
   std::byte* d = nullptr;
-  int64_t lda = 0, ldb = 0, ldd = 0;  // elements
+  int64_t lda = 0, ldb = 0, ldd = 0;                 // elements
+  int64_t stride_a = 0, stride_b = 0, stride_d = 0;  // elements; unused where the batch is 1
 };
 
 class OperandSets {
  public:
   // As many sets as touch more than three times `l2_bytes`, at least 2, unless the memory limit of
   // 24 GiB cuts them short; RESOURCE_EXHAUSTED when one does not fit. Padding is NaN.
-  // Preconditions: batch is 1; A, B and D are of the pattern's type.
+  // Preconditions: every product has an A and a B of its own, all packed; A, B and D are of the
+  // pattern's type.
   static StatusOr<OperandSets> Create(const GemmProblem& problem, int64_t l2_bytes,
                                       const RandomPattern& pattern);
 
@@ -45,10 +48,12 @@ class OperandSets {
 
   // Set 0, waited for. D's bytes become 0xff, padding included.
   Status PoisonResult(Form form) const;
-  // Whole A and B as problem.a and problem.b say, packed.
-  Status DownloadOperands(std::vector<std::byte>& a, std::vector<std::byte>& b) const;
-  // The given rows of D, packed (rows, n).
-  StatusOr<std::vector<std::byte>> DownloadRows(Form form, const std::vector<int64_t>& rows) const;
+  // Whole A and B of one product of the batch as problem.a and problem.b say, packed.
+  Status DownloadOperands(int64_t product, std::vector<std::byte>& a,
+                          std::vector<std::byte>& b) const;
+  // The given rows of that product's D, packed (rows, n).
+  StatusOr<std::vector<std::byte>> DownloadRows(Form form, int64_t product,
+                                                const std::vector<int64_t>& rows) const;
 
  private:
   struct Layout {  // within a set

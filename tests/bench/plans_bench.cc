@@ -51,6 +51,7 @@ Status MeasurePlans(const Shape& shape, const GemmProblem& problem, const PlansO
         .Integer("m", shape.m)
         .Integer("n", shape.n)
         .Integer("k", shape.k)
+        .Integer("batch", shape.batch)
         .Integer("rank", static_cast<int64_t>(i))
         .String("kernel", plan.kernel())
         .Integer("stages", plan.stages)

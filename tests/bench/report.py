@@ -105,11 +105,23 @@ def latency(_):
     return table(["call"] + parts, rows) + measured_on(lines)
 
 
+def batches(_):
+    """Batches of products beside cuBLASLt, checked."""
+    return kernel_table([line for line in load("kernel") if line.get("batch", 1) > 1])
+
+
+def single_products():
+    return [line for line in load("kernel") if line.get("batch", 1) == 1]
+
+
 def shapes(dtype):
     """Products beside cuBLASLt, checked; of one dtype when named."""
-    lines = [line for line in load("kernel") if dtype in ("", line["dtype"])]
+    return kernel_table([line for line in single_products() if dtype in ("", line["dtype"])])
+
+
+def kernel_table(lines):
     if not lines:
-        raise SystemExit(f"report.py: no shapes of dtype {dtype!r} in {RESULTS}")
+        raise SystemExit(f"report.py: no such products in {RESULTS}")
     newest = {(line["shape"], line["dtype"]): line for line in lines}
     rows = []
     for line in newest.values():
@@ -118,13 +130,18 @@ def shapes(dtype):
         padded = line.get("ratio_padded_first")
         peer = f"{line['peer_first_us']:.1f}" + ("" if line.get("peer_ok", True) else " (wrong)")
         rows.append([line["shape"], line["dtype"], line["layout"],
-                     f"{line['m']} {line['n']} {line['k']}", line["kernel"], str(line["stages"]),
-                     how(line), f"{line['median_us']:.1f}", f"{line['tflops']:.0f}", peer,
+                     extents(line), line["kernel"], str(line["stages"]), how(line),
+                     f"{line['median_us']:.1f}", f"{line['tflops']:.0f}", peer,
                      f"{line['ratio_first']:.2f}", f"{line['ratio_best']:.2f}",
                      "" if padded is None else f"{padded:.2f}"])
     header = ["shape", "dtype", "layout", "M N K", "kernel", "S", "parts", "us", "TFLOP/s", "peer us",
               "first / ours", "best / ours", "padded first / ours"]
     return table(header, rows) + measured_on(list(newest.values()))
+
+
+def extents(line):
+    batch = line.get("batch", 1)
+    return f"{line['m']} {line['n']} {line['k']}" + (f", {batch} times" if batch > 1 else "")
 
 
 def how(line):
@@ -135,7 +152,7 @@ def how(line):
 
 def shape_classes(_):
     """Geometric mean and worst of the ratios of "shapes", by class."""
-    lines = list({(line["shape"], line["dtype"]): line for line in load("kernel")}.values())
+    lines = list({(line["shape"], line["dtype"]): line for line in single_products()}.values())
     half = [line for line in lines if line["dtype"] in ("bf16", "fp16")]
     odd = [line for line in half if "ratio_padded_first" in line]
     few = [line for line in half if line["m"] <= 128]
@@ -191,7 +208,7 @@ def fixed_stages(_):
                   "gain of the constant"], rows) + measured_on(lines)
 
 
-TABLES = {"shapes": shapes, "stage-sweep": stage_sweep, "selection": selection, "probe-cost": probe_cost,
+TABLES = {"shapes": shapes, "batches": batches, "stage-sweep": stage_sweep, "selection": selection, "probe-cost": probe_cost,
           "latency": latency, "shape-classes": shape_classes, "plan-gains": plan_gains,
           "fixed-stages": fixed_stages}
 

@@ -35,9 +35,10 @@ StatusOr<int64_t> ParseExtent(const char* field, std::string_view text) {
 
 StatusOr<Shape> ParseShape(std::string_view line) {
   const std::vector<std::string_view> fields = Split(line, ',');
-  if (fields.size() != 6) {
-    return InvalidArgument(
-        "shape", std::to_string(fields.size()) + " fields, not the 6 of name,dtype,layout,M,N,K");
+  if (fields.size() != 6 && fields.size() != 7) {
+    return InvalidArgument("shape",
+                           std::to_string(fields.size()) +
+                               " fields, not the 6 or 7 of name,dtype,layout,M,N,K[,BATCH]");
   }
   if (fields[0].empty()) return InvalidArgument("name", "name is empty");
   RETURN_IF_ERROR(CheckWord("dtype", fields[1], kDTypes));
@@ -46,6 +47,9 @@ StatusOr<Shape> ParseShape(std::string_view line) {
   ASSIGN_OR_RETURN(shape.m, ParseExtent("M", fields[3]));
   ASSIGN_OR_RETURN(shape.n, ParseExtent("N", fields[4]));
   ASSIGN_OR_RETURN(shape.k, ParseExtent("K", fields[5]));
+  if (fields.size() == 7) {
+    ASSIGN_OR_RETURN(shape.batch, ParseExtent("BATCH", fields[6]));
+  }
   return shape;
 }
 
@@ -128,7 +132,7 @@ std::optional<GemmProblem> ProblemOf(const Shape& shape) {
     return std::nullopt;
   }
   problem.type_b = problem.type_d = problem.type_a;
-  problem.m = shape.m, problem.n = shape.n, problem.k = shape.k;
+  problem.m = shape.m, problem.n = shape.n, problem.k = shape.k, problem.batch = shape.batch;
   problem.op_a = shape.layout[0] == 'T' ? Op::kT : Op::kN;
   problem.op_b = shape.layout[1] == 'T' ? Op::kT : Op::kN;
   return WithPackedLayouts(problem);

@@ -1,9 +1,10 @@
 // The shapes to measure, as lines of text:
 //
 //   # comment
-//   name,dtype,layout,M,N,K
+//   name,dtype,layout,M,N,K[,BATCH]
 //
-// layout is op(A)op(B) on row-major storage: N as stored, T transposed.
+// layout is op(A)op(B) on row-major storage: N as stored, T transposed. BATCH products, 1 where
+// left out, lie one after another.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +23,7 @@ struct Shape {
   std::string dtype;   // bf16, fp16, fp32 (IEEE), tf32, fp64, fp8 or int8
   std::string layout;  // NN, NT, TN or TT
   int64_t m = 0, n = 0, k = 0;
+  int64_t batch = 1;
 
   // The class of similar shapes: the name up to its first dash.
   std::string family() const { return name.substr(0, name.find('-')); }

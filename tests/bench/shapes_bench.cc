@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "kernels/cuda/cuda_status.h"
@@ -105,29 +106,47 @@ PeerTimes TimesOf(const Peer& peer, const std::vector<Timing>& timings, size_t& 
   return times;
 }
 
-StatusOr<SampledReference> ReferenceOf(const GemmProblem& problem, const OperandSets& sets,
-                                       uint64_t seed) {
-  std::vector<std::byte> a, b;
-  RETURN_IF_ERROR(sets.DownloadOperands(a, b));
-  return SampledReference(problem, PickSample(problem, seed), a.data(), b.data());
+// What one product of a batch must give.
+struct ProductReference {
+  int64_t product = 0;
+  SampledReference values;
+};
+
+// Of the first product and of the last.
+StatusOr<std::vector<ProductReference>> ReferencesOf(const GemmProblem& problem,
+                                                     const OperandSets& sets, uint64_t seed) {
+  GemmProblem one = problem;
+  one.batch = 1;
+  std::vector<ProductReference> references;
+  for (const int64_t product : std::set<int64_t>{0, problem.batch - 1}) {
+    std::vector<std::byte> a, b;
+    RETURN_IF_ERROR(sets.DownloadOperands(product, a, b));
+    references.push_back(
+        {product, SampledReference(one, PickSample(one, seed), a.data(), b.data())});
+  }
+  return references;
 }
 
 // Launches once on set 0, into poisoned memory. Prints what is wrong.
 StatusOr<bool> IsRight(const Arm& arm, const Shape& shape, const OperandSets& sets,
-                       const SampledReference& reference, uint64_t seed) {
+                       const std::vector<ProductReference>& references, uint64_t seed) {
   RETURN_IF_ERROR(sets.PoisonResult(arm.form));
   ASSIGN_OR_RETURN(const Stream stream, MakeStream());
   RETURN_IF_ERROR(arm.enqueue(0, stream.get()));
   RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(stream.get()));
-  ASSIGN_OR_RETURN(const std::vector<std::byte> d,
-                   sets.DownloadRows(arm.form, reference.sample().rows));
-  const Mismatch mismatch = reference.Compare(d.data());
-  if (!mismatch.ok) {
-    std::fprintf(stderr, "WRONG %s %s, %s, seed %llu: %s\n", shape.name.c_str(),
-                 shape.dtype.c_str(), arm.name.c_str(), static_cast<unsigned long long>(seed),
-                 mismatch.ToString().c_str());
+  bool right = true;
+  for (const ProductReference& reference : references) {
+    ASSIGN_OR_RETURN(
+        const std::vector<std::byte> d,
+        sets.DownloadRows(arm.form, reference.product, reference.values.sample().rows));
+    const Mismatch mismatch = reference.values.Compare(d.data());
+    if (mismatch.ok) continue;
+    right = false;
+    std::fprintf(stderr, "WRONG %s %s, product %lld, %s, seed %llu: %s\n", shape.name.c_str(),
+                 shape.dtype.c_str(), static_cast<long long>(reference.product), arm.name.c_str(),
+                 static_cast<unsigned long long>(seed), mismatch.ToString().c_str());
   }
-  return mismatch.ok;
+  return right;
 }
 
 StatusOr<ShapeResult> BenchShape(const Shape& shape, const GemmProblem& problem, const Plan& plan,
@@ -147,10 +166,11 @@ StatusOr<ShapeResult> BenchShape(const Shape& shape, const GemmProblem& problem,
 
   ShapeResult result;
   result.shape = shape, result.flops = problem.flops(), result.plan = plan;
-  ASSIGN_OR_RETURN(const SampledReference reference, ReferenceOf(problem, sets, context.seed));
+  ASSIGN_OR_RETURN(const std::vector<ProductReference> references,
+                   ReferencesOf(problem, sets, context.seed));
   std::vector<Enqueue> variants;
   for (size_t i = 0; i < arms.size(); ++i) {
-    ASSIGN_OR_RETURN(const bool right, IsRight(arms[i], shape, sets, reference, context.seed));
+    ASSIGN_OR_RETURN(const bool right, IsRight(arms[i], shape, sets, references, context.seed));
     (i == 0 ? result.ok : result.peer_ok) &= right;
     variants.push_back(arms[i].enqueue);
   }
@@ -173,6 +193,7 @@ JsonLine ToLine(const ShapeResult& r, const BenchContext& context) {
       .Integer("m", r.shape.m)
       .Integer("n", r.shape.n)
       .Integer("k", r.shape.k)
+      .Integer("batch", r.shape.batch)
       .String("kernel", r.plan.kernel())
       .Integer("stages", r.plan.stages)
       .Integer("split_k", r.plan.split_k)

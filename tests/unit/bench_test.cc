@@ -61,7 +61,8 @@ TEST(LineWriterTest, NamesTheFileThatCannotBeOpened) {
 
 TEST(ShapeListTest, ReadsShapesAndLeavesCommentsAndBlankLinesOut) {
   const auto shapes = ParseShapes(
-      "# name,dtype,layout,M,N,K\r\n\nodd-k,bf16,NT,1,2,3\r\n#x,y\nodd-k,fp32,TN,2147483647,5,6");
+      "# name,dtype,layout,M,N,K\r\n\nodd-k,bf16,NT,1,2,3\r\n#x,y\n"
+      "odd-k,fp32,TN,2147483647,5,6,7");
   ASSERT_TRUE(shapes.ok()) << shapes.status().ToString();
   ASSERT_EQ(shapes->size(), 2U);
   const Shape& first = (*shapes)[0];
@@ -70,7 +71,9 @@ TEST(ShapeListTest, ReadsShapesAndLeavesCommentsAndBlankLinesOut) {
   EXPECT_EQ(first.dtype, "bf16");
   EXPECT_EQ(first.layout, "NT");
   EXPECT_THAT((std::vector<int64_t>{first.m, first.n, first.k}), ElementsAre(1, 2, 3));
+  EXPECT_EQ(first.batch, 1);
   EXPECT_EQ((*shapes)[1].m, 2147483647);
+  EXPECT_EQ((*shapes)[1].batch, 7);
 }
 
 TEST(ShapeListTest, RefusesMalformedLinesByNumberFieldAndValue) {
@@ -80,7 +83,9 @@ TEST(ShapeListTest, RefusesMalformedLinesByNumberFieldAndValue) {
     const char* message;
   } cases[] = {
       {"a,bf16,NN,1,2", "shape", "5 fields"},
-      {"a,bf16,NN,1,2,3,", "shape", "7 fields"},
+      {"a,bf16,NN,1,2,3,4,", "shape", "8 fields"},
+      {"a,bf16,NN,1,2,3,", "BATCH", "BATCH= "},
+      {"a,bf16,NN,1,2,3,0", "BATCH", "BATCH=0"},
       {" ", "shape", "1 fields"},
       {",bf16,NN,1,2,3", "name", "empty"},
       {"a,bf17,NN,1,2,3", "dtype", "dtype=bf17"},
