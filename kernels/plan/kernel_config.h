@@ -119,13 +119,16 @@ constexpr bool StoresTileAtOnce(const KernelConfig& c, int stages) {
 // tiles that are neighbours along M, or A of neighbours along N.
 constexpr bool PairsAlongM(const KernelConfig& c) { return c.block_n >= c.block_m; }
 
-// From one row of a matrix to the next in device memory, where the pitch is ours: a multiple of 16
-// bytes, which the copy engine needs; whole cache lines, so that a box of 128 bytes touches one a
-// row and not two, where that adds at most one part in 16.
+// From one row of a matrix to the next in device memory, where the pitch is ours. Rows begin at
+// whole cache lines where that adds at most one part in 16, so that a box of 128 bytes touches one
+// a row and not two; else at what device memory moves at once (64 bytes), else at sectors (32), so
+// that a result never leaves part of one to its neighbour; else at the copy engine's 16 bytes.
 constexpr int64_t RowPitchBytes(int64_t row_bytes) {
-  const int64_t lines = CeilDiv(row_bytes, 128) * 128;
-  const bool cheap = lines - row_bytes <= row_bytes / 16;
-  return cheap ? lines : CeilDiv(row_bytes, 16) * 16;
+  for (const int64_t unit : {128, 64, 32}) {
+    const int64_t pitch = CeilDiv(row_bytes, unit) * unit;
+    if (pitch - row_bytes <= row_bytes / 16) return pitch;
+  }
+  return CeilDiv(row_bytes, 16) * 16;
 }
 
 // A tile's parts meet in device memory, as matrices of fp32 that a second kernel adds up.

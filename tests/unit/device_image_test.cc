@@ -20,7 +20,7 @@ const std::byte* Bytes(const std::vector<uint16_t>& v) {
   return reinterpret_cast<const std::byte*>(v.data());
 }
 
-TEST(DeviceImageTest, RowsStartOnSixteenBytesAndOnCacheLinesWhereThatAddsLittle) {
+TEST(DeviceImageTest, RowsStartOnSixteenBytesAndOnMoreWhereThatAddsASixteenthAtMost) {
   const DeviceImage narrow = *ImageOf(Problem(3, 5, 7, 1, DType::kBF16));
   EXPECT_EQ(narrow.a.ld, 8);
   EXPECT_EQ(narrow.b.ld, 8);
@@ -29,7 +29,11 @@ TEST(DeviceImageTest, RowsStartOnSixteenBytesAndOnCacheLinesWhereThatAddsLittle)
   EXPECT_EQ(wide.a.ld, 4160) << "8194 bytes become 65 lines of 128";
   const DeviceImage limit = *ImageOf(Problem(3, 964, 963, 1, DType::kBF16));
   EXPECT_EQ(limit.b.ld, 1024) << "1928 bytes become 2048: 120 more, at most a sixteenth";
-  EXPECT_EQ(limit.a.ld, 968) << "1926 bytes would need 122 more";
+  EXPECT_EQ(limit.a.ld, 992) << "1926 bytes would need 122 more, and become 31 times 64";
+  const DeviceImage short_rows = *ImageOf(Problem(3, 265, 137, 1, DType::kBF16));
+  EXPECT_EQ(short_rows.b.ld, 272) << "530 bytes become 17 sectors of 32";
+  EXPECT_EQ(short_rows.a.ld, 144) << "274 bytes become 288 for 9 sectors: 14 more";
+  EXPECT_EQ(ImageOf(Problem(3, 1, 100, 1, DType::kBF16))->a.ld, 104) << "24 more for 7 sectors";
 }
 
 TEST(DeviceImageTest, PartsFollowOneAnotherWithoutOverlap) {
