@@ -242,7 +242,11 @@ int ResidentBlocks(const KernelConfig& c, int stages, const DeviceTraits& traits
   const int64_t smem = SmemBytes(c, stages);
   if (smem > traits.smem_per_block_bytes || Threads(c) == 0) return 0;
   const int64_t by_smem = traits.smem_per_sm_bytes / (smem + traits.smem_reserved_bytes);
-  const int64_t by_registers = traits.registers_per_sm / (RegistersPerThread(c) * Threads(c));
+  // A warp's registers lie in one of the SM's four parts.
+  constexpr int kParts = 4, kWarp = 32;
+  const int64_t warps =
+      kParts * (traits.registers_per_sm / kParts / (RegistersPerThread(c) * kWarp));
+  const int64_t by_registers = warps / (Threads(c) / kWarp);
   const int64_t by_threads = traits.threads_per_sm / Threads(c);
   return static_cast<int>(
       std::min({by_smem, by_registers, by_threads, int64_t{traits.blocks_per_sm}}));

@@ -53,6 +53,12 @@ TEST(ResidentBlocksTest, IsTheLeastOfSharedMemoryRegistersAndThreads) {
   EXPECT_EQ(ResidentBlocks(c, 8, h200), 0) << "262144 > 232448";
 }
 
+TEST(ResidentBlocksTest, AWarpsRegistersLieInOneOfTheFourPartsOfAnSm) {
+  const KernelConfig& c = kKernelTable[RowByName("cp_async_32x32x32")].config;
+  EXPECT_EQ(ResidentBlocks(c, 1, H200Traits()), 24)
+      << "16384 / (80 * 32) = 6.4 warps a part, though 65536 / (80 * 32) = 25.6";
+}
+
 TEST(PlannerTest, EveryCandidateFitsTheDevice) {
   const Planner planner = H200();
   for (const DType type : {DType::kF16, DType::kBF16, DType::kF32}) {
