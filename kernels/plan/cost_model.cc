@@ -11,51 +11,56 @@ namespace {
 // Constants of the model, in clocks of the highest SM clock. Fitted to stage sweeps and to plans of
 // random shapes on an H200 (kernels/README.md).
 constexpr double kLaunchSeconds = 2.5e-6;
-constexpr double kPanelLatencyClocks = 1370;  // L: asked for to readable, under load
-constexpr double kStepOverheadClocks = 300;   // O: barrier and first fragments
-constexpr double kMmaFlopsPerClock = 2100;    // tensor issue alone
-constexpr double kSmemBytesPerClock = 216;    // what fragments and panels add to it
+constexpr double kPanelLatencyClocks = 1370;   // L: asked for to readable, under load
+constexpr double kStepOverheadClocks = 300;    // O: barrier and first fragments
+constexpr double kLoneWarpStepClocks = 681.4;  // O where one warp asks for all of a panel
+constexpr double kMmaFlopsPerClock = 2100;     // tensor issue alone
+constexpr double kSmemBytesPerClock = 216;     // what fragments and panels add to it
 constexpr double kSimtFlopsPerClock = 150;
 constexpr double kEpilogueBytesPerClock = 11;  // of D, and again of C
 
 // The same for the TMA kernel, which is alone on its SM and fetches the next tile's first panels
 // while it stores the last.
-constexpr double kTmaLaunchSeconds = 1.51e-6;   // and its first panels
-constexpr double kTmaRingLatencyClocks = 1101;  // L within the ring
-constexpr double kWgmmaFlopsPerClock = 3592;
-constexpr double kTmaStepClocks = 386;         // a step never takes less than this
-constexpr double kTmaStepClocksPer64K = 10.6;  // and this for each 64 values of K
-constexpr double kTmaBytesPerClock = 59.9;     // panels into one SM
-constexpr double kUnalignedRows = 2.12;
-constexpr double kStoreAmongPanels = 1.06;  // what a byte of a store under products costs of that
-constexpr double kTmaStoreClocks = 452;
-constexpr double kTmaStoreBytesPerClock = 14.5;
-// A narrow panel with K across its rows is a few lines of L2 that all blocks ask for, row by row.
-constexpr double kClocksPerAskedLine = 1.63;
+constexpr double kTmaLaunchSeconds = 1.542e-6;   // and its first panels
+constexpr double kTmaRingLatencyClocks = 885.6;  // L within the ring
+constexpr double kWgmmaFlopsPerClock = 3123;
+constexpr double kTmaStepClocks = 393;          // a step never takes less than this
+constexpr double kTmaStepClocksPer64K = 34.23;  // and this for each 64 values of K
+constexpr double kUnalignedRows = 2.408;
+constexpr double kTmaStoreClocks = 312.4;
+constexpr double kTmaStoreBytesPerClock = 14.93;
+// Panels into one SM. Two SMs share a way to the L2 cache and to memory; blocks come to every
+// other SM first, so up to half as many as SMs have one each to themselves.
+constexpr double kTmaBytesPerClock = 54;
+constexpr double kTmaBytesPerClockAlone = 73.21;
+constexpr double kTwoSmsBytesPerSecond = 79e9;  // from memory
+// A narrow panel is a few lines of L2 that all blocks ask for, row by row: in every step, and at
+// the start, when all are in the same one, beyond what the launch hides.
+constexpr double kClocksPerAsk = 1.108;
+constexpr double kClocksPerFirstAsk = 4.05;
+constexpr double kHiddenAskClocks = 515;
 // Pairs: each waits for the other now and then.
-constexpr double kPairSeconds = 0.12e-6;
-constexpr double kPairStep = 1.030;
-constexpr double kPairStream = 1.036;
-constexpr double kPairStepInTurns = 1.057;  // in ping-pong
-// Device memory: what it delivers in long, to one SM, and in the beginning.
-constexpr double kReachedBandwidth = 0.968;  // of the copy rate
-constexpr double kSmBytesPerSecond = 67.9e9;
-constexpr double kDrawOfPairs = 0.951;  // times that, since a shared panel is drawn once
-constexpr double kRampSeconds = 0.88e-6;
+constexpr double kPairSeconds = 0.1518e-6;
+constexpr double kPairStep = 1.054;
+constexpr double kPairStream = 1.037;
+constexpr double kPairStepInTurns = 1.012;  // in ping-pong
+// Device memory: what it delivers in long, and in the beginning.
+constexpr double kReachedBandwidth = 0.8999;  // of the copy rate
+constexpr double kRampSeconds = 0.1314e-6;
 // Parts: the second kernel, and what reads and writes them.
-constexpr double kSumSeconds = 1.61e-6;
-constexpr double kSumBytesPerSecond = 3.13e12;
+constexpr double kSumSeconds = 1.669e-6;
+constexpr double kSumBytesPerSecond = 2.839e12;
 // What a launch that starts early saves where the one before it leaves half of the SMs free; and
 // both kernels of a split do.
-constexpr double kRoomSeconds = 0.57e-6;
-constexpr double kRoomOfPartsSeconds = 0.97e-6;
+constexpr double kRoomSeconds = 0.4173e-6;
+constexpr double kRoomOfPartsSeconds = 0.6733e-6;
 
 // The GEMV kernel: what its start and end take beside the stream, how much of the bandwidth the
 // stream gets, and what one SM can multiply by one vector of it.
-constexpr double kGemvRoundSeconds = 3.2e-6;  // of blocks, at least
+constexpr double kGemvRoundSeconds = 4.011e-6;  // of blocks, at least
 // Added to that where vectors with K across their rows are turned around first.
-constexpr double kGemvTurnSeconds = 0.9e-6;
-constexpr double kGemvTurnSecondsPerK = 0.5e-9;
+constexpr double kGemvTurnSeconds = 0.1441e-6;
+constexpr double kGemvTurnSecondsPerK = 0.2552e-9;
 constexpr double kGemvLaunchSeconds = 1.5e-6;
 constexpr double kGemvBandwidthShare = 0.9;
 constexpr double kGemvBytesPerClock = 40;
@@ -74,31 +79,28 @@ double StepClocks(const KernelConfig& c) {
 double WaveClocks(const KernelConfig& c, const GemmProblem& p, const TileShape& shape, int stages,
                   double resident) {
   const double step = StepClocks(c);
+  const double overhead = Threads(c) == 32 ? kLoneWarpStepClocks : kStepOverheadClocks;
   const double period =
-      stages == 1 ? std::max(resident * step + kStepOverheadClocks, kPanelLatencyClocks + step)
-                  : std::max({resident * step, step + kStepOverheadClocks,
-                              kPanelLatencyClocks / (stages - 1)});
+      stages == 1
+          ? std::max(resident * step + overhead, kPanelLatencyClocks + step)
+          : std::max({resident * step, step + overhead, kPanelLatencyClocks / (stages - 1)});
   const double tile_bytes = 1.0 * c.block_m * c.block_n * SizeOf(p.type_d);
   const double epilogue = resident * tile_bytes * (p.reads_c() ? 2 : 1) / kEpilogueBytesPerClock;
   return kPanelLatencyClocks + static_cast<double>(shape.k_tiles) * period + epilogue;
 }
 
 // The larger of two bounds, but not sharply: near the edge, easing the smaller one still pays. How
-// sharply depends on what meets: products and panels of one step, the step and a panel's latency,
+// sharply depends on what meets: products and panels of one step; the step and a panel's latency,
 // or a whole launch and what device memory can deliver in that time.
-double SmoothMaxOfPanels(double a, double b) {  // (a^16 + b^16)^(1/16), scaled to stay finite
+double SharpMax(double a, double b) {  // (a^16 + b^16)^(1/16), scaled to stay finite
   const double most = std::max(a, b), ratio = std::min(a, b) / most;
   const double square = ratio * ratio, fourth = square * square, eighth = fourth * fourth;
   return most * std::sqrt(std::sqrt(std::sqrt(std::sqrt(1 + eighth * eighth))));
 }
-double SmoothMaxOfStep(double a, double b) {  // the same with exponent 6
+double SmoothMax(double a, double b) {  // the same with exponent 6
   const double most = std::max(a, b), ratio = std::min(a, b) / most;
   const double cube = ratio * ratio * ratio;
   return most * std::cbrt(std::sqrt(1 + cube * cube));
-}
-double SmoothMaxOfLaunch(double a, double b) {  // the same with exponent 3
-  const double most = std::max(a, b), ratio = std::min(a, b) / most;
-  return most * std::cbrt(1 + ratio * ratio * ratio);
 }
 
 // Blocks of the TMA kernel that can run at once, one an SM.
@@ -128,18 +130,23 @@ double RowsFetched(int block, int64_t extent, bool k_across) {
   return static_cast<double>(k_across ? CeilDiv(rows, 64) * 64 : rows);
 }
 
-// How often each line of a panel is asked for in a step, by blocks that all need the same rows.
-double AsksPerLine(int block, int64_t extent, bool shared, int64_t blocks) {
-  constexpr double kLineBytes = 128;
-  const double asked = std::max(kLineBytes, 2.0 * block) / (2.0 * static_cast<double>(extent));
-  return asked * static_cast<double>(blocks) / (shared ? 2 : 1);
+// How often a line of an operand is asked for when `askers` blocks want the same rows of it: once
+// for each row that begins in it, and twice where the boxes of such rows reach into the next.
+double AsksPerLine(const MatrixLayout& layout, int64_t element_bytes, bool k_across,
+                   double askers) {
+  const auto pitch = static_cast<double>(RowPitchBytes(layout.cols * element_bytes));
+  const double rows = std::clamp(128 / pitch, 1.0, static_cast<double>(layout.rows));
+  const bool reaches = k_across && std::fmod(pitch, 128) != 0;
+  return askers * rows * (reaches ? 2 : 1);
 }
 
-// What a launch of the TMA kernel comes to.
+// What a launch of the TMA kernel comes to. Blocks compute parts in turns; in the last one some may
+// have none.
 struct TmaLaunch {
   const KernelConfig& c;
   const GemmProblem& p;
   const Plan& plan;
+  const DeviceTraits& traits;
   const TileShape shape;
   const int64_t parts;   // of tiles
   const int64_t blocks;  // that run
@@ -148,13 +155,14 @@ struct TmaLaunch {
   const double store_bytes;  // of a part
 
   TmaLaunch(const KernelConfig& config, const GemmProblem& problem, const Plan& its_plan,
-            const DeviceTraits& traits)
+            const DeviceTraits& its_traits)
       : c(config),
         p(problem),
         plan(its_plan),
+        traits(its_traits),
         shape(ShapeOf(config, problem)),
         parts(PartsOf(config, shape, its_plan)),
-        blocks(std::min(parts, BlocksAtOnce(its_plan, traits))),
+        blocks(std::min(parts, BlocksAtOnce(its_plan, its_traits))),
         steps(static_cast<double>(CeilDiv(shape.k_tiles, its_plan.split_k))),
         store_bytes(1.0 * config.block_m * config.block_n *
                     (its_plan.split_k > 1 ? 4.0 : static_cast<double>(SizeOf(problem.type_d))) *
@@ -162,40 +170,60 @@ struct TmaLaunch {
 
   // Parts that the busiest block computes, one after another.
   int64_t turns() const { return CeilDiv(parts, blocks); }
+  int64_t blocks_of_last_turn() const { return parts - (turns() - 1) * blocks; }
 
-  double StepClocks() const {
-    const bool shares_a = plan.pair && !PairsAlongM(c), shares_b = plan.pair && PairsAlongM(c);
-    double step = std::max(2.0 * c.block_m * c.block_n * c.block_k / kWgmmaFlopsPerClock,
-                           kTmaStepClocks + kTmaStepClocksPer64K * c.block_k / 64);
-    const int64_t askers = CeilDiv(blocks, plan.split_k);  // the other parts have other steps
-    if (p.op_a == Op::kT) {
-      step = std::max(step, kClocksPerAskedLine * AsksPerLine(c.block_m, p.m, shares_a, askers));
-    }
-    if (p.op_b == Op::kN) {
-      step = std::max(step, kClocksPerAskedLine * AsksPerLine(c.block_n, p.n, shares_b, askers));
-    }
+  bool shares_a() const { return plan.pair && !PairsAlongM(c); }
+  bool shares_b() const { return plan.pair && PairsAlongM(c); }
+
+  // Whether each of so many blocks has a pair of SMs to itself.
+  bool HavePairsOfSms(int64_t at_once) const {
+    return !plan.pair && 2 * at_once <= traits.sm_count;
+  }
+
+  // Of the operand that is asked for most. Parts of one tile have other steps.
+  double Asks() const {
+    const double at_once = static_cast<double>(blocks) / plan.split_k;
+    const auto askers = [&](int64_t tiles, bool shared) {
+      return at_once / static_cast<double>(std::min(tiles, blocks)) / (shared ? 2 : 1);
+    };
+    const int64_t element = ElementBytes(c);
+    return std::max(AsksPerLine(p.a, element, p.op_a == Op::kT, askers(shape.m_tiles, shares_a())),
+                    AsksPerLine(p.b, element, p.op_b == Op::kN, askers(shape.n_tiles, shares_b())));
+  }
+
+  double StepClocks(int64_t at_once, double asks) const {
+    double step =
+        std::max({2.0 * c.block_m * c.block_n * c.block_k / kWgmmaFlopsPerClock,
+                  kTmaStepClocks + kTmaStepClocksPer64K * c.block_k / 64, kClocksPerAsk * asks});
     const int64_t element = ElementBytes(c);
     const double rows_a = RowsFetched(c.block_m, p.m, p.op_a == Op::kT);
     const double rows_b = RowsFetched(c.block_n, p.n, p.op_b == Op::kN);
-    double bytes = (rows_a * LinesPerRow(p.a, element) / (shares_a ? 2 : 1) +
-                    rows_b * LinesPerRow(p.b, element) / (shares_b ? 2 : 1)) *
+    double bytes = (rows_a * LinesPerRow(p.a, element) / (shares_a() ? 2 : 1) +
+                    rows_b * LinesPerRow(p.b, element) / (shares_b() ? 2 : 1)) *
                    c.block_k * static_cast<double>(element);
-    if (c.ping_pong) bytes += kStoreAmongPanels * store_bytes / steps;
-    step = SmoothMaxOfPanels(step, bytes / kTmaBytesPerClock);
+    if (c.ping_pong) bytes += store_bytes / steps;
+    step = SharpMax(step,
+                    bytes / (HavePairsOfSms(at_once) ? kTmaBytesPerClockAlone : kTmaBytesPerClock));
     if (plan.pair) step *= c.ping_pong ? kPairStepInTurns : kPairStep;
     return plan.stages == 1 ? kTmaRingLatencyClocks + step
-                            : SmoothMaxOfStep(step, kTmaRingLatencyClocks / (plan.stages - 1));
+                            : SmoothMax(step, kTmaRingLatencyClocks / (plan.stages - 1));
   }
 
-  double Clocks() const {
-    const auto count = static_cast<double>(turns());
-    const double multiply = steps * StepClocks();
+  // Of `count` turns of so many blocks.
+  double Clocks(int64_t count, int64_t at_once, bool last) const {
+    const double asks = Asks();
+    const double multiply = steps * StepClocks(at_once, asks);
     const double store = kTmaStoreClocks + store_bytes / kTmaStoreBytesPerClock;
-    if (c.ping_pong &&
-        count > 1) {  // a store runs under the next tile's products, but for the last
-      return count * std::max(multiply, (multiply + store) / 2) + store;
+    double turn = multiply + store, rest = 0;
+    if (c.ping_pong && turns() > 1) {  // a store runs under the next tile's products
+      turn = std::max(multiply, turn / 2);
+      if (last) rest = store;  // but the last
     }
-    return count * (multiply + store);
+    if (last) {
+      const double together = steps == 1 ? static_cast<double>(turns()) : 1;
+      rest += std::max(0.0, kClocksPerFirstAsk * asks * together - kHiddenAskClocks);
+    }
+    return static_cast<double>(count) * turn + rest;
   }
 };
 
@@ -216,23 +244,41 @@ double UniqueBytes(const GemmProblem& p) {
   return a + b + d + (p.reads_c() ? d : 0);
 }
 
-// What device memory needs for a launch on so many SMs at once.
-double StreamSeconds(const GemmProblem& p, double sms, const DeviceTraits& traits) {
-  const double bandwidth =
-      std::min(kReachedBandwidth * traits.hbm_bytes_per_second, kSmBytesPerSecond * sms);
-  const double seconds = UniqueBytes(p) / bandwidth;
-  return seconds + std::min(seconds, kRampSeconds);
+// What device memory needs to bring so many bytes to so many SMs at once.
+double StreamSeconds(double bytes, int64_t sms, bool have_pairs_of_sms,
+                     const DeviceTraits& traits) {
+  const double of_one = kTwoSmsBytesPerSecond / (have_pairs_of_sms ? 1 : 2);
+  return bytes / std::min(kReachedBandwidth * traits.hbm_bytes_per_second,
+                          of_one * static_cast<double>(sms));
+}
+double WithRamp(double stream_seconds) {
+  return stream_seconds + std::min(stream_seconds, kRampSeconds);
+}
+
+// All turns but the last, and that one, in which fewer blocks draw from memory.
+double TurnsSeconds(const TmaLaunch& launch) {
+  const double bytes = UniqueBytes(launch.p) * (launch.plan.pair ? kPairStream : 1);
+  const auto share_of = [&](int64_t parts) {
+    return bytes * static_cast<double>(parts) / static_cast<double>(launch.parts);
+  };
+  const auto stream = [&](int64_t parts, int64_t at_once) {
+    return StreamSeconds(share_of(parts), at_once, launch.HavePairsOfSms(at_once), launch.traits);
+  };
+  const auto clocks = [&](int64_t count, int64_t at_once, bool last) {
+    return launch.Clocks(count, at_once, last) / launch.traits.clock_hz;
+  };
+  const int64_t before = launch.turns() - 1, last = launch.blocks_of_last_turn();
+  if (before == 0) return SmoothMax(clocks(1, last, true), WithRamp(stream(last, last)));
+  return SmoothMax(clocks(before, launch.blocks, false),
+                   WithRamp(stream(launch.parts - last, launch.blocks))) +
+         SmoothMax(clocks(1, last, true), stream(last, last));
 }
 
 double TmaSeconds(const KernelConfig& c, const GemmProblem& p, const Plan& plan,
                   const DeviceTraits& traits) {
   const TmaLaunch launch(c, p, plan, traits);
-  const double sms = static_cast<double>(launch.blocks) * (plan.pair ? kDrawOfPairs : 1);
-  const double seconds =
-      kTmaLaunchSeconds +
-      SmoothMaxOfLaunch(launch.Clocks() / traits.clock_hz,
-                        StreamSeconds(p, sms, traits) * (plan.pair ? kPairStream : 1)) +
-      (plan.pair ? kPairSeconds : 0) + SumSeconds(p, plan);
+  const double seconds = kTmaLaunchSeconds + TurnsSeconds(launch) + (plan.pair ? kPairSeconds : 0) +
+                         SumSeconds(p, plan);
   const bool leaves_room = 2 * launch.blocks <= traits.sm_count && seconds < kEarlyStartSeconds;
   if (!leaves_room) return seconds;
   return seconds - (plan.split_k > 1 ? kRoomOfPartsSeconds : kRoomSeconds);
@@ -267,8 +313,9 @@ double PredictSeconds(const KernelConfig& c, const GemmProblem& p, const Plan& p
   if (c.family == Family::kGemv) return GemvSeconds(p, traits);
   const TileShape shape = ShapeOf(c, p);
   const int stages = plan.stages, resident = plan.resident_blocks;
-  const auto sms = static_cast<double>(std::min<int64_t>(shape.tiles, traits.sm_count));
-  const double floor = StreamSeconds(p, sms, traits);
+  const int64_t sms = std::min<int64_t>(shape.tiles, traits.sm_count);
+  const double floor =
+      WithRamp(StreamSeconds(UniqueBytes(p), sms, 2 * sms <= traits.sm_count, traits));
   const int64_t wave = int64_t{resident} * traits.sm_count;
   const int64_t full_waves = shape.tiles / wave, rest = shape.tiles % wave;
   double clocks = static_cast<double>(full_waves) * WaveClocks(c, p, shape, stages, resident);
@@ -276,7 +323,7 @@ double PredictSeconds(const KernelConfig& c, const GemmProblem& p, const Plan& p
     const auto rest_resident = static_cast<double>(CeilDiv(rest, traits.sm_count));
     clocks += WaveClocks(c, p, shape, stages, rest_resident);
   }
-  return kLaunchSeconds + SmoothMaxOfLaunch(clocks / traits.clock_hz, floor);
+  return kLaunchSeconds + SmoothMax(clocks / traits.clock_hz, floor);
 }
 
 int64_t StepsOfBlock(const KernelConfig& c, const GemmProblem& p, const Plan& plan,

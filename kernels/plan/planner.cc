@@ -35,14 +35,19 @@ int MostParts(const KernelConfig& c, const GemmProblem& p) {
   return most;
 }
 
-// Numbers of parts that are worth a look: one, and those that give SMs work that would be idle.
-std::vector<int> PartsToTry(const KernelConfig& c, const GemmProblem& p,
+enum class Search : uint8_t { kAll, kFastest };
+
+// Numbers of parts that are worth a look: one, and those that give SMs work that would be idle. The
+// fastest plan that has parts at all has them for more than a few SMs.
+std::vector<int> PartsToTry(const KernelConfig& c, const GemmProblem& p, Search which,
                             const DeviceTraits& traits) {
   std::vector<int> parts = {1};
   if (c.family != Family::kTmaWgmma || c.ping_pong) return parts;
   const TileShape shape = ShapeOf(c, p);
   const int64_t fill = std::min<int64_t>({traits.sm_count / shape.tiles, shape.k_tiles, kMaxParts});
-  for (int split = 2; split < fill; split *= 2) parts.push_back(split);
+  for (int split = 2; split < fill; split *= 2) {
+    if (which == Search::kAll || 16 * split > fill) parts.push_back(split);
+  }
   if (fill > 1) parts.push_back(static_cast<int>(fill));
   return parts;
 }
@@ -95,19 +100,17 @@ bool CanPair(const KernelConfig& c, const GemmProblem& p, const DeviceTraits& tr
   return (PairsAlongM(c) ? shape.m_tiles : shape.n_tiles) > 1;
 }
 
-// Which stage counts to look at. A TMA kernel only gets faster with more stages, but for the one
-// that costs its store buffers; so the fastest has as many as there can be, or as leave those.
-enum class StageCounts : uint8_t { kAll, kFastest };
-
-bool IsWorthALook(const KernelConfig& c, int stages, int last, StageCounts which) {
-  if (which == StageCounts::kAll || c.family != Family::kTmaWgmma || stages == last) return true;
+// Stage counts that are worth a look. A TMA kernel only gets faster with more stages, but for the
+// one that costs its store buffers; so the fastest has as many as there can be, or as leave those.
+bool IsWorthALook(const KernelConfig& c, int stages, int last, Search which) {
+  if (which == Search::kAll || c.family != Family::kTmaWgmma || stages == last) return true;
   return StoresTileAtOnce(c, stages) && !StoresTileAtOnce(c, stages + 1);
 }
 
 // Visits every plan that meets the constraints, with its prediction and without the rest, of equals
 // the earlier row, the fewer parts and the fewer stages first.
 template <typename Visit>
-void ForEachPlan(const GemmProblem& p, const PlanConstraints& constraints, StageCounts which,
+void ForEachPlan(const GemmProblem& p, const PlanConstraints& constraints, Search which,
                  const DeviceTraits& traits, Visit visit) {
   for (int row = 0; row < kKernelRows; ++row) {
     const KernelConfig& c = kKernelTable[row].config;
@@ -125,8 +128,8 @@ void ForEachPlan(const GemmProblem& p, const PlanConstraints& constraints, Stage
     for (int stages = 1; stages <= c.max_stages; ++stages) {
       resident[static_cast<size_t>(stages)] = ResidentBlocks(c, stages, traits);
     }
-    const std::vector<int> all =
-        constraints.split_k ? std::vector<int>{*constraints.split_k} : PartsToTry(c, p, traits);
+    const std::vector<int> all = constraints.split_k ? std::vector<int>{*constraints.split_k}
+                                                     : PartsToTry(c, p, which, traits);
     for (const int parts : all) {
       if (parts != 1 && !CanSplit(c, p, parts)) continue;
       for (const bool pair : {false, true}) {
@@ -294,7 +297,7 @@ std::vector<Plan> Planner::Candidates(const GemmProblem& p,
   if (p.empty() || !CheckSupported(p, traits_).ok()) return plans;
   if (traits_.kind == DeviceKind::kCpu) return {PlanWithoutRing(RowOfFamily(Family::kBlas))};
   if (!p.reads_ab()) return {PlanWithoutRing(RowOfFamily(Family::kEpilogueOnly))};
-  ForEachPlan(p, constraints, StageCounts::kAll, traits_,
+  ForEachPlan(p, constraints, Search::kAll, traits_,
               [&](const Plan& plan) { plans.push_back(FillInRest(plan, p, traits_)); });
   // Stable: of equals, the earlier row and the fewer stages.
   std::stable_sort(plans.begin(), plans.end(), [](const Plan& x, const Plan& y) {
@@ -317,7 +320,7 @@ StatusOr<Plan> Planner::PlanFor(const GemmProblem& p, const PlanConstraints& con
                            "plan.stages=" + std::to_string(*constraints.stages) + " is below 1");
   }
   std::optional<Plan> best;
-  ForEachPlan(p, constraints, StageCounts::kFastest, traits_, [&](const Plan& plan) {
+  ForEachPlan(p, constraints, Search::kFastest, traits_, [&](const Plan& plan) {
     if (!best || plan.predicted_seconds < best->predicted_seconds) best = plan;
   });
   if (!best) return CannotMeet(constraints, p, traits_);
@@ -347,7 +350,7 @@ StatusOr<Plan> Planner::Complete(const GemmProblem& p, const Plan& choice) const
 std::optional<Plan> Planner::FastestBut(const GemmProblem& p, std::span<const Plan> but) const {
   std::optional<Plan> best;
   if (!p.reads_ab() || traits_.kind == DeviceKind::kCpu) return best;
-  ForEachPlan(p, {}, StageCounts::kFastest, traits_, [&](const Plan& plan) {
+  ForEachPlan(p, {}, Search::kFastest, traits_, [&](const Plan& plan) {
     if (best && plan.predicted_seconds >= best->predicted_seconds) return;
     const auto same = [&plan](const Plan& other) { return SameLaunch(plan, other); };
     if (std::none_of(but.begin(), but.end(), same)) best = plan;

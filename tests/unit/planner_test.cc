@@ -210,6 +210,26 @@ TEST(PlannerTest, TheTmaKernelsAreForComputeCapability90Alone) {
   EXPECT_EQ(kKernelTable[plan->row].config.family, Family::kTmaWgmma);
 }
 
+TEST(PlannerTest, ABatchOfTinyProductsTakesTheTileOfOneWarp) {
+  GemmProblem p = Problem(16, 16, 16, DType::kBF16);
+  p.batch = 4096;
+  p = WithPackedLayouts(p);
+  EXPECT_EQ(H200().PlanFor(p)->kernel(), "cp_async_32x32x32");
+}
+
+// Measured on an H200 (7 x 3096 x 64, TT): 64 columns a block 5.17 us, 128 columns 3.40 us.
+TEST(PlannerTest, FewerBlocksAskForANarrowOperand) {
+  GemmProblem p = Problem(7, 3096, 64, DType::kBF16);
+  p.op_a = p.op_b = Op::kT;
+  p = WithPackedLayouts(p);
+  const auto seconds = [&](const char* kernel) {
+    return H200()
+        .PlanFor(p, {.row = RowByName(kernel), .stages = {}, .split_k = {}})
+        ->predicted_seconds;
+  };
+  EXPECT_GT(seconds("tma_wgmma_64x64x128"), 1.2 * seconds("tma_wgmma_64x128x64"));
+}
+
 TEST(PlannerTest, OneKTileIsLimitedByKTiles) {
   const StatusOr<Plan> plan = H200().PlanFor(Problem(100, 100, 16));
   ASSERT_TRUE(plan.ok());
