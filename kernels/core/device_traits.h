@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string>
 
+#include "kernels/core/calibration.h"
+
 namespace gemmd {
 
 enum class DeviceKind : uint8_t { kCpu, kCuda };
@@ -29,7 +31,9 @@ struct DeviceTraits {
   int64_t memory_bytes = 0;
   double hbm_bytes_per_second = 0;  // measured copy rate where known, else the driver's figure
   double clock_hz = 0;              // highest SM clock
-  int driver_version = 0;           // as cudaDriverGetVersion gives it: 13000 for 13.0
+  // Of this device where it was measured; a planner of a CPU asks for none of it.
+  Calibration calibration = kH200Calibration;
+  int driver_version = 0;  // as cudaDriverGetVersion gives it: 13000 for 13.0
 };
 
 // An H200 as measured, for tests and for planning without a device.

@@ -32,7 +32,7 @@ constexpr double kTmaStoreBytesPerClock = 14.93;
 // Panels into one SM. Two SMs share a way to the L2 cache and to memory; blocks come to every
 // other SM first, so up to half as many as SMs have one each to themselves.
 constexpr double kTmaBytesPerClock = 54;
-constexpr double kTmaBytesPerClockAlone = 73.21;
+constexpr double kAloneGain = 1.356;
 constexpr double kTwoSmsBytesPerSecond = 79e9;  // from memory
 // A narrow panel is a few lines of L2 that all blocks ask for, row by row: in every step, and at
 // the start, when all are in the same one, beyond what the launch hides.
@@ -66,27 +66,53 @@ constexpr double kGemvBandwidthShare = 0.9;
 constexpr double kGemvBytesPerClock = 40;
 constexpr double kGemvGatherBytes = 16;  // that a block reads for a value of K across the vectors
 
+// What was fitted to an H200, for a device that calibration found to differ from one. Measured
+// figures and fitted ones are not the same (a ring that only loads is not one under products), but
+// both should change alike from device to device.
+RingCalibration Scaled(const RingCalibration& fitted, const RingCalibration& device,
+                       const RingCalibration& h200) {
+  return {
+      .latency_clocks = fitted.latency_clocks * (device.latency_clocks / h200.latency_clocks),
+      .bytes_per_clock = fitted.bytes_per_clock * (device.bytes_per_clock / h200.bytes_per_clock),
+      .flops_per_clock = fitted.flops_per_clock * (device.flops_per_clock / h200.flops_per_clock)};
+}
+
+RingCalibration CpAsyncRing(const DeviceTraits& traits) {
+  return Scaled({.latency_clocks = kPanelLatencyClocks,
+                 .bytes_per_clock = kSmemBytesPerClock,
+                 .flops_per_clock = kMmaFlopsPerClock},
+                traits.calibration.cp_async, kH200Calibration.cp_async);
+}
+
+RingCalibration TmaRing(const DeviceTraits& traits) {
+  const RingCalibration& h200 = *kH200Calibration.tma;
+  return Scaled({.latency_clocks = kTmaRingLatencyClocks,
+                 .bytes_per_clock = kTmaBytesPerClock,
+                 .flops_per_clock = kWgmmaFlopsPerClock},
+                traits.calibration.tma.value_or(h200), h200);
+}
+
 // C of the formula in cost_model.h.
-double StepClocks(const KernelConfig& c) {
+double StepClocks(const KernelConfig& c, const RingCalibration& ring) {
   const double flops = 2.0 * c.block_m * c.block_n * c.block_k;
   if (c.family == Family::kCpAsyncSimt) return flops / kSimtFlopsPerClock;
   // Every warp reads its own rows of A and columns of B; the panel is written once.
   const double elements =
       1.0 * (c.block_m * c.warps_n + c.block_n * c.warps_m + c.block_m + c.block_n) * c.block_k;
-  return flops / kMmaFlopsPerClock + elements * ElementBytes(c) / kSmemBytesPerClock;
+  return flops / ring.flops_per_clock + elements * ElementBytes(c) / ring.bytes_per_clock;
 }
 
 double WaveClocks(const KernelConfig& c, const GemmProblem& p, const TileShape& shape, int stages,
-                  double resident) {
-  const double step = StepClocks(c);
+                  double resident, const RingCalibration& ring) {
+  const double step = StepClocks(c, ring);
   const double overhead = Threads(c) == 32 ? kLoneWarpStepClocks : kStepOverheadClocks;
   const double period =
       stages == 1
-          ? std::max(resident * step + overhead, kPanelLatencyClocks + step)
-          : std::max({resident * step, step + overhead, kPanelLatencyClocks / (stages - 1)});
+          ? std::max(resident * step + overhead, ring.latency_clocks + step)
+          : std::max({resident * step, step + overhead, ring.latency_clocks / (stages - 1)});
   const double tile_bytes = 1.0 * c.block_m * c.block_n * SizeOf(p.type_d);
   const double epilogue = resident * tile_bytes * (p.reads_c() ? 2 : 1) / kEpilogueBytesPerClock;
-  return kPanelLatencyClocks + static_cast<double>(shape.k_tiles) * period + epilogue;
+  return ring.latency_clocks + static_cast<double>(shape.k_tiles) * period + epilogue;
 }
 
 // The larger of two bounds, but not sharply: near the edge, easing the smaller one still pays. How
@@ -147,6 +173,7 @@ struct TmaLaunch {
   const GemmProblem& p;
   const Plan& plan;
   const DeviceTraits& traits;
+  const RingCalibration ring;
   const TileShape shape;
   const int64_t parts;   // of tiles
   const int64_t blocks;  // that run
@@ -160,6 +187,7 @@ struct TmaLaunch {
         p(problem),
         plan(its_plan),
         traits(its_traits),
+        ring(TmaRing(its_traits)),
         shape(ShapeOf(config, problem)),
         parts(PartsOf(config, shape, its_plan)),
         blocks(std::min(parts, BlocksAtOnce(its_plan, its_traits))),
@@ -193,7 +221,7 @@ struct TmaLaunch {
 
   double StepClocks(int64_t at_once, double asks) const {
     double step =
-        std::max({2.0 * c.block_m * c.block_n * c.block_k / kWgmmaFlopsPerClock,
+        std::max({2.0 * c.block_m * c.block_n * c.block_k / ring.flops_per_clock,
                   kTmaStepClocks + kTmaStepClocksPer64K * c.block_k / 64, kClocksPerAsk * asks});
     const int64_t element = ElementBytes(c);
     const double rows_a = RowsFetched(c.block_m, p.m, p.op_a == Op::kT);
@@ -202,11 +230,11 @@ struct TmaLaunch {
                     rows_b * LinesPerRow(p.b, element) / (shares_b() ? 2 : 1)) *
                    c.block_k * static_cast<double>(element);
     if (c.ping_pong) bytes += store_bytes / steps;
-    step = SharpMax(step,
-                    bytes / (HavePairsOfSms(at_once) ? kTmaBytesPerClockAlone : kTmaBytesPerClock));
+    step =
+        SharpMax(step, bytes / (ring.bytes_per_clock * (HavePairsOfSms(at_once) ? kAloneGain : 1)));
     if (plan.pair) step *= c.ping_pong ? kPairStepInTurns : kPairStep;
-    return plan.stages == 1 ? kTmaRingLatencyClocks + step
-                            : SmoothMax(step, kTmaRingLatencyClocks / (plan.stages - 1));
+    return plan.stages == 1 ? ring.latency_clocks + step
+                            : SmoothMax(step, ring.latency_clocks / (plan.stages - 1));
   }
 
   // Of `count` turns of so many blocks.
@@ -318,10 +346,11 @@ double PredictSeconds(const KernelConfig& c, const GemmProblem& p, const Plan& p
       WithRamp(StreamSeconds(UniqueBytes(p), sms, 2 * sms <= traits.sm_count, traits));
   const int64_t wave = int64_t{resident} * traits.sm_count;
   const int64_t full_waves = shape.tiles / wave, rest = shape.tiles % wave;
-  double clocks = static_cast<double>(full_waves) * WaveClocks(c, p, shape, stages, resident);
+  const RingCalibration ring = CpAsyncRing(traits);
+  double clocks = static_cast<double>(full_waves) * WaveClocks(c, p, shape, stages, resident, ring);
   if (rest > 0) {
     const auto rest_resident = static_cast<double>(CeilDiv(rest, traits.sm_count));
-    clocks += WaveClocks(c, p, shape, stages, rest_resident);
+    clocks += WaveClocks(c, p, shape, stages, rest_resident, ring);
   }
   return kLaunchSeconds + SmoothMax(clocks / traits.clock_hz, floor);
 }

@@ -230,6 +230,53 @@ TEST(PlannerTest, FewerBlocksAskForANarrowOperand) {
   EXPECT_GT(seconds("tma_wgmma_64x64x128"), 1.2 * seconds("tma_wgmma_64x128x64"));
 }
 
+// Each figure moves the plans of its own kind of kernel, and of no other.
+TEST(PlannerTest, CalibrationMovesThePredictionsOfItsOwnKernels) {
+  const GemmProblem p = Problem(4096, 4096, 4096);
+  const int tma = RowByName("tma_wgmma_128x128x64"), cp_async = RowByName("cp_async_128x128x64");
+  const auto seconds = [&](const DeviceTraits& traits, int row, int stages) {
+    return Planner(traits)
+        .PlanFor(p, {.row = row, .stages = stages, .split_k = 1})
+        ->predicted_seconds;
+  };
+  const DeviceTraits h200 = H200Traits();
+  const auto expect_slower = [&](const DeviceTraits& traits, int row, int stages, int other) {
+    EXPECT_GT(seconds(traits, row, stages), 1.2 * seconds(h200, row, stages));
+    EXPECT_EQ(seconds(traits, other, 2), seconds(h200, other, 2));
+  };
+  DeviceTraits traits = h200;
+  traits.calibration.tma->latency_clocks *= 3;
+  expect_slower(traits, tma, 1, cp_async);
+  traits = h200;
+  traits.calibration.tma->bytes_per_clock /= 3;
+  expect_slower(traits, tma, 6, cp_async);
+  traits = h200;
+  traits.calibration.tma->flops_per_clock /= 3;
+  expect_slower(traits, tma, 6, cp_async);
+  traits = h200;
+  traits.calibration.cp_async.latency_clocks *= 3;
+  expect_slower(traits, cp_async, 1, tma);
+  traits = h200;
+  traits.calibration.cp_async.flops_per_clock /= 3;
+  expect_slower(traits, cp_async, 3, tma);
+}
+
+TEST(PlannerTest, StagesBuyMoreWhereTheLatencyIsLonger) {
+  const auto gain = [](double factor) {
+    DeviceTraits traits = H200Traits();
+    traits.calibration.tma->latency_clocks *= factor;
+    const auto seconds = [&](int stages) {
+      return Planner(traits)
+          .PlanFor(Problem(4096, 4096, 4096),
+                   {.row = RowByName("tma_wgmma_64x64x128"), .stages = stages, .split_k = 1})
+          ->predicted_seconds;
+    };
+    return seconds(2) / seconds(6);
+  };
+  EXPECT_LT(gain(0.25), 1.05);
+  EXPECT_GT(gain(4), 2);
+}
+
 TEST(PlannerTest, OneKTileIsLimitedByKTiles) {
   const StatusOr<Plan> plan = H200().PlanFor(Problem(100, 100, 16));
   ASSERT_TRUE(plan.ok());
