@@ -5,6 +5,8 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <optional>
 #include <vector>
 
 #include "kernels/core/mutex.h"
@@ -20,8 +22,8 @@ class TunedPlanner {  // Thread-safe.
 
   explicit TunedPlanner(DeviceTraits traits);
 
-  // The model alone.
-  const Planner& model() const { return model_; }
+  // The model alone, with the device's calibration as it is now. Valid as long as this.
+  const Planner& model() const { return *model_.load(std::memory_order_acquire); }
 
   // As Planner's. A plan that a measurement chose says so (source, limit, measured_seconds):
   //   measured itself   the fastest of its plans that meets the constraints;
@@ -43,14 +45,24 @@ class TunedPlanner {  // Thread-safe.
   std::vector<TuningEntry> Learnt() const;
   size_t entries() const;  // that were learnt
 
+  // From now on the model has these figures of the device. Refused, and nothing changes, as
+  // CheckCalibration says.
+  Status Calibrate(const Calibration& calibration);
+  // What Calibrate() took last; nullopt: the model has the figures that it came with.
+  std::optional<Calibration> calibration() const;
+
  private:
   StatusOr<Plan> Choose(const GemmProblem& problem, const PlanConstraints& constraints) const;
-  StatusOr<Plan> Correct(const GemmProblem& problem, const TuningEntry& near) const;
+  static StatusOr<Plan> Correct(const Planner& model, const GemmProblem& problem,
+                                const TuningEntry& near);
 
-  const Planner model_;
   mutable Mutex mu_;
   TuningTable table_ GUARDED_BY(mu_);
-  // Counts what was learnt, after the table has it: no plan made before is found again.
+  // The last is the present one. Those before stay, for who still has a reference: a calibration
+  // takes a second or so, and a model some hundred bytes.
+  std::deque<Planner> models_ GUARDED_BY(mu_);
+  std::atomic<const Planner*> model_;  // released when it is whole
+  // Counts what was learnt, after table or model has it: no plan made before is found again.
   std::atomic<uint64_t> generation_{0};
   mutable PlanCache cache_;
 };

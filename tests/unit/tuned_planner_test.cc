@@ -345,6 +345,72 @@ TEST(TunedPlannerTest, ManyMoreProblemsThanItRemembersGetTheModelsAnswers) {
   }
 }
 
+// With which the TMA kernels are no longer the fastest.
+Calibration SlowTma() {
+  Calibration calibration = kH200Calibration;
+  calibration.tma->flops_per_clock /= 10;
+  return calibration;
+}
+
+TEST(TunedPlannerTest, CalibrationChangesTheAnswerToAQuestionAskedBefore) {
+  TunedPlanner planner(H200Traits());
+  const GemmProblem p = Problem(4096, 4096, 4096);
+  const Plan before = OkPlan(planner, p);
+  EXPECT_FALSE(planner.calibration());
+  ASSERT_TRUE(planner.Calibrate(SlowTma()).ok());
+  EXPECT_EQ(planner.calibration(), SlowTma());
+  DeviceTraits traits = H200Traits();
+  traits.calibration = SlowTma();
+  const Plan after = OkPlan(planner, p);
+  EXPECT_EQ(Everything(after), Everything(*Planner(traits).PlanFor(p)));
+  EXPECT_FALSE(SameLaunch(after, before));
+  ASSERT_TRUE(planner.Calibrate(kH200Calibration).ok());
+  EXPECT_EQ(Everything(OkPlan(planner, p)), Everything(before));
+}
+
+TEST(TunedPlannerTest, ACalibrationThatCannotBeChangesNothing) {
+  TunedPlanner planner(H200Traits());
+  const GemmProblem p = Problem(4096, 4096, 4096);
+  const Plan before = OkPlan(planner, p);
+  Calibration bad = kH200Calibration;
+  bad.tma->bytes_per_clock = 0;
+  EXPECT_EQ(planner.Calibrate(bad).code(), StatusCode::kInternal);
+  EXPECT_FALSE(planner.calibration());
+  EXPECT_EQ(Everything(OkPlan(planner, p)), Everything(before));
+}
+
+TEST(TunedPlannerTest, CalibrationKeepsWhatWasMeasuredAndCorrectsTheNewModelByIt) {
+  TunedPlanner planner(H200Traits()), calibrated_first(H200Traits());
+  const GemmProblem there = Problem(4096, 4096, 4096), here = Problem(4096, 4224, 4096);
+  const TuningEntry entry = TheSecondWins(planner.model(), there);
+  ASSERT_TRUE(planner.Learn(entry));
+  ASSERT_TRUE(planner.Calibrate(SlowTma()).ok());
+  ASSERT_TRUE(calibrated_first.Calibrate(SlowTma()).ok());
+  ASSERT_TRUE(calibrated_first.Learn(entry));
+  EXPECT_TRUE(SameLaunch(OkPlan(planner, there), entry.plans[1].plan));
+  EXPECT_EQ(Everything(OkPlan(planner, here)), Everything(OkPlan(calibrated_first, here)));
+}
+
+TEST(TunedPlannerTest, WhoeverAsksAfterCalibrationGetsTheNewModel) {
+  TunedPlanner planner(H200Traits());
+  const GemmProblem p = Problem(4096, 4096, 4096);
+  std::atomic<bool> stop = false;
+  std::vector<std::thread> askers;
+  for (int i = 0; i < 3; ++i) {
+    askers.emplace_back([&] {
+      while (!stop) OkPlan(planner, p);
+    });
+  }
+  for (int i = 0; i < 100; ++i) {
+    Calibration calibration = kH200Calibration;
+    calibration.tma->latency_clocks += i;
+    ASSERT_TRUE(planner.Calibrate(calibration).ok());
+    EXPECT_EQ(Everything(OkPlan(planner, p)), Everything(*planner.model().PlanFor(p))) << i;
+  }
+  stop = true;
+  for (std::thread& asker : askers) asker.join();
+}
+
 TEST(TunedPlannerTest, WhoeverAsksAfterLearningGetsWhatWasLearnt) {
   TunedPlanner planner(H200Traits());
   const GemmProblem p = Problem(1024, 1024, 1024);
