@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "kernels/core/calibration.h"
 #include "kernels/core/device_traits.h"
 #include "kernels/core/gemm_types.h"
 #include "kernels/core/status.h"
@@ -102,6 +103,11 @@ class Backend {  // Thread-safe. Outlives every lease.
   // or a few times the caches, is not there now, naming the bytes. The timer shares the device with
   // the lanes. Precondition: CheckFits(problem) is OK and the problem is not empty.
   virtual StatusOr<std::unique_ptr<PlanTimer>> MakePlanTimer(const GemmProblem& problem) = 0;
+
+  // Measures what the planner's model takes from this device, in a second or so; shares it with the
+  // lanes. CANCELLED soon after a request on `stop`; UNIMPLEMENTED (field calibrate) where there is
+  // no model; INTERNAL where what was measured cannot be.
+  virtual StatusOr<Calibration> Calibrate(std::stop_token stop) = 0;
 
   // Called after every release of a lease, from the releasing thread, with no lock held. Set once,
   // before the first lease.

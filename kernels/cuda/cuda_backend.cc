@@ -9,6 +9,7 @@
 
 #include "kernels/core/arena.h"
 #include "kernels/core/mutex.h"
+#include "kernels/cuda/calibration.h"
 #include "kernels/cuda/cuda_lane.h"
 #include "kernels/cuda/cuda_plan_timer.h"
 #include "kernels/cuda/device_image.h"
@@ -82,6 +83,12 @@ class CudaBackend : public Backend {
 
   StatusOr<std::unique_ptr<PlanTimer>> MakePlanTimer(const GemmProblem& problem) override {
     return MakeCudaPlanTimer(problem, traits_);
+  }
+
+  StatusOr<Calibration> Calibrate(std::stop_token stop) override {
+    ASSIGN_OR_RETURN(const CalibrationSamples samples,
+                     MeasureCalibration(traits_, kCalibrationRounds, stop));
+    return FitCalibration(samples, traits_);
   }
 
   void SetReleaseListener(std::function<void()> listener) override {

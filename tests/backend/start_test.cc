@@ -36,6 +36,9 @@ class WrongBackend : public Backend {
   StatusOr<std::unique_ptr<PlanTimer>> MakePlanTimer(const GemmProblem& problem) override {
     return inner_.MakePlanTimer(problem);
   }
+  StatusOr<Calibration> Calibrate(std::stop_token stop) override {
+    return inner_.Calibrate(std::move(stop));
+  }
   void SetReleaseListener(std::function<void()>) override {}
   bool healthy() const override { return true; }
   BackendUsage usage() const override { return inner_.usage(); }

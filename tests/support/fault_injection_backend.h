@@ -31,6 +31,9 @@ class FaultInjectionBackend : public Backend {
   StatusOr<std::unique_ptr<PlanTimer>> MakePlanTimer(const GemmProblem& problem) override {
     return inner_->MakePlanTimer(problem);
   }
+  StatusOr<Calibration> Calibrate(std::stop_token stop) override {
+    return inner_->Calibrate(std::move(stop));
+  }
   void SetReleaseListener(std::function<void()> listener) override {
     inner_->SetReleaseListener(std::move(listener));
   }

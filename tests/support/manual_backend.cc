@@ -124,6 +124,19 @@ StatusOr<std::vector<PlanTiming>> ManualBackend::Time(std::span<const Plan> plan
   return timings;
 }
 
+StatusOr<Calibration> ManualBackend::Calibrate(std::stop_token stop) {
+  const std::stop_callback wake(stop, [this] {
+    MutexLock lock(mu_);
+    changed_.NotifyAll();
+  });
+  MutexLock lock(mu_);
+  ++calibrations_;
+  changed_.NotifyAll();
+  while (hold_calibrations_ && !stop.stop_requested()) changed_.Wait(mu_);
+  if (stop.stop_requested()) return Cancelled("the calibration was stopped");
+  return calibration_;
+}
+
 void ManualBackend::SetReleaseListener(std::function<void()> listener) {
   MutexLock lock(mu_);
   listener_ = std::move(listener);
@@ -190,6 +203,26 @@ void ManualBackend::ReleaseTimers() {
   MutexLock lock(mu_);
   free_timers_.reset();
   changed_.NotifyAll();
+}
+
+void ManualBackend::SetCalibration(StatusOr<Calibration> calibration) {
+  MutexLock lock(mu_);
+  calibration_ = std::move(calibration);
+}
+
+void ManualBackend::HoldCalibrations() {
+  MutexLock lock(mu_);
+  hold_calibrations_ = true;
+}
+
+void ManualBackend::WaitForCalibrations(int count) {
+  MutexLock lock(mu_);
+  while (calibrations_ < count) changed_.Wait(mu_);
+}
+
+int ManualBackend::calibrations() const {
+  MutexLock lock(mu_);
+  return calibrations_;
 }
 
 void ManualBackend::FailNextTimer(Status status) {

@@ -36,6 +36,7 @@ class ManualBackend : public Backend {
   std::optional<LaneLease> TryAcquireLane(const GemmProblem& problem) override EXCLUDES(mu_);
   StatusOr<std::unique_ptr<PlanTimer>> MakePlanTimer(const GemmProblem& problem) override
       EXCLUDES(mu_);
+  StatusOr<Calibration> Calibrate(std::stop_token stop) override EXCLUDES(mu_);
   void SetReleaseListener(std::function<void()> listener) override EXCLUDES(mu_);
   bool healthy() const override EXCLUDES(mu_);
   BackendUsage usage() const override EXCLUDES(mu_);
@@ -55,6 +56,10 @@ class ManualBackend : public Backend {
   // to stop.
   void HoldTimers(size_t free = 0) EXCLUDES(mu_);
   void ReleaseTimers() EXCLUDES(mu_);
+  // What Calibrate() returns from now on; else it is kH200Calibration.
+  void SetCalibration(StatusOr<Calibration> calibration) EXCLUDES(mu_);
+  // From now on Calibrate() measures on until it is asked to stop.
+  void HoldCalibrations() EXCLUDES(mu_);
   // The next MakePlanTimer returns `status`.
   void FailNextTimer(Status status) EXCLUDES(mu_);
   // Blocks until `count` products in all have been started on lanes.
@@ -63,6 +68,8 @@ class ManualBackend : public Backend {
   void WaitForRefused(int count) EXCLUDES(mu_);
   // Blocks until `count` timers in all have begun to measure.
   void WaitForTimers(int count) EXCLUDES(mu_);
+  // Blocks until Calibrate() has been called `count` times in all.
+  void WaitForCalibrations(int count) EXCLUDES(mu_);
 
   int started() const EXCLUDES(mu_);
   int running() const EXCLUDES(mu_);
@@ -71,6 +78,7 @@ class ManualBackend : public Backend {
   int refused() const EXCLUDES(mu_);
   // Of every product started so far, in order.
   std::vector<GemmProblem> problems() const EXCLUDES(mu_);
+  int calibrations() const EXCLUDES(mu_);  // that were begun
   // Of every timer that began to measure, in order.
   std::vector<GemmProblem> timed() const EXCLUDES(mu_);
 
@@ -105,6 +113,9 @@ class ManualBackend : public Backend {
   std::vector<GemmProblem> timed_ GUARDED_BY(mu_);
   std::optional<size_t> free_timers_ GUARDED_BY(mu_);  // nullopt: none is held
   std::optional<Status> next_timer_ GUARDED_BY(mu_);
+  StatusOr<Calibration> calibration_ GUARDED_BY(mu_) = kH200Calibration;
+  bool hold_calibrations_ GUARDED_BY(mu_) = false;
+  int calibrations_ GUARDED_BY(mu_) = 0;
   std::function<void()> listener_ GUARDED_BY(mu_);
 };
 
