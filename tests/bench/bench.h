@@ -80,4 +80,7 @@ struct SelectionOptions {
 // fastest of all plans, measured in one run.
 Status RunSelection(const SelectionOptions& options, const BenchContext& context);
 
+// What calibration measures: every point, and what the model takes from them.
+Status RunCalibrate(const BenchContext& context);
+
 }  // namespace gemmd::bench

@@ -4,6 +4,7 @@
 //   gemmd_bench sweep       time against stage count, for each kernel, over K
 //   gemmd_bench plans       the plans that the model thinks best, predicted and measured
 //   gemmd_bench selection   what model and tuning pick for random shapes, beside the fastest plan
+//   gemmd_bench calibrate   what the model takes from a device, and the points that it comes from
 //   gemmd_bench probe-cost  the stall probe on against off, interleaved
 #include <charconv>
 #include <cstdio>
@@ -17,6 +18,7 @@
 
 #include <getopt.h>
 
+#include "kernels/cuda/calibration.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/device_probe.h"
 #include "kernels/cuda/launcher.h"
@@ -27,7 +29,7 @@
 namespace gemmd::bench {
 namespace {
 
-enum class Command : uint8_t { kShapes, kPlans, kSweep, kProbeCost, kSelection };
+enum class Command : uint8_t { kShapes, kPlans, kSweep, kProbeCost, kSelection, kCalibrate };
 
 struct Options {
   PlansOptions plans;
@@ -165,6 +167,7 @@ std::vector<OptionSpec> OwnSpecs(Command command, Options& o) {
     case Command::kShapes: return ShapesSpecs(o.plans.shapes);
     case Command::kPlans: return PlansSpecs(o.plans);
     case Command::kSelection: return SelectionSpecs(o.selection);
+    case Command::kCalibrate: return {};
     case Command::kSweep:
     case Command::kProbeCost: return SweepSpecs(o.sweep);
   }
@@ -198,7 +201,8 @@ void PrintUsage(std::FILE* to) {
                                       {"plans", Command::kPlans},
                                       {"sweep", Command::kSweep},
                                       {"probe-cost", Command::kProbeCost},
-                                      {"selection", Command::kSelection}}) {
+                                      {"selection", Command::kSelection},
+                                      {"calibrate", Command::kCalibrate}}) {
     std::fprintf(to, "gemmd_bench %s\n", name);
     for (const OptionSpec& spec : SpecsOf(command, options)) {
       const std::string left = std::string(spec.name) + " " + spec.argument;
@@ -257,6 +261,7 @@ Status Run(Command command, const Options& options) {
     case Command::kSweep: return RunSweep(options.sweep, context);
     case Command::kProbeCost: return RunProbeCost(options.sweep, context);
     case Command::kSelection: return RunSelection(options.selection, context);
+    case Command::kCalibrate: return RunCalibrate(context);
   }
   return OkStatus();
 }
@@ -273,6 +278,9 @@ int Main(int argc, char** argv) {
     options.rounds = 7;
   } else if (name == "selection") {
     command = Command::kSelection;
+  } else if (name == "calibrate") {
+    command = Command::kCalibrate;
+    options.rounds = kCalibrationRounds;
   } else if (name == "sweep" || name == "probe-cost") {
     command = name == "sweep" ? Command::kSweep : Command::kProbeCost;
     options.rounds = 7;
