@@ -65,6 +65,11 @@ bool LoadTuning(const TuningFile& file, TunedPlanner& planner, spdlog::logger& l
     log.warn("{}; plans are made by the model alone", loaded.status().message());
     return false;
   }
+  if (loaded->calibrated) log.info("tuning-file={}: the device's calibration", file.path());
+  if (!loaded->calibration.ok()) {
+    log.warn("tuning-file={}: {}; the model has the calibration that it comes with", file.path(),
+             loaded->calibration.message());
+  }
   if (loaded->skipped > 0) {
     log.warn("tuning-file={}: {} problems, and {} left out that this server cannot run",
              file.path(), loaded->problems, loaded->skipped);

@@ -424,14 +424,11 @@ StatusOr<Nanoseconds> DecodeBudget(const google::protobuf::Duration& in) {
 StatusOr<DecodedTune> DecodeTune(const v1::TuneRequest& request) {
   DecodedTune out;
   RETURN_IF_ERROR(CheckNoUnknownFields(request, "request"));
-  if (request.calibrate()) {
-    return Unimplemented("calibrate: this server measures plans, not the model's constants")
-        .WithField("calibrate");
-  }
   ASSIGN_OR_RETURN(out.problems, DecodeProblems(request.problems()));
   out.served = request.served();
-  if (out.problems.empty() && !out.served) {
-    return InvalidArgument("problems", "problems has no entries; at least 1, or served");
+  out.calibrate = request.calibrate();
+  if (out.problems.empty() && !out.served && !out.calibrate) {
+    return InvalidArgument("problems", "problems has no entries; at least 1, served or calibrate");
   }
   if (request.has_budget()) {
     ASSIGN_OR_RETURN(out.budget, DecodeBudget(request.budget()));

@@ -47,11 +47,10 @@ struct DecodedExplain {
 };
 StatusOr<DecodedExplain> DecodeExplain(const v1::ExplainPlanRequest& request);
 
-// Operands are packed. UNIMPLEMENTED for calibration; else INVALID_ARGUMENT, with the field, also
-// for more problems than one run takes.
+// Operands are packed. INVALID_ARGUMENT, with the field, also for more problems than one run takes.
 struct DecodedTune {
   std::vector<GemmProblem> problems;
-  bool served = false;
+  bool served = false, calibrate = false;
   std::optional<Nanoseconds> budget;
 };
 StatusOr<DecodedTune> DecodeTune(const v1::TuneRequest& request);

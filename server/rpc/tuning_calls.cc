@@ -117,14 +117,15 @@ class MessageStream final : public grpc::ServerWriteReactor<Message> {
   bool busy_ GUARDED_BY(mu_) = false;  // gRPC writes, or finishes
 };
 
-// Those given first, then the served ones that are not among them.
-StatusOr<std::vector<GemmProblem>> WithServed(std::vector<GemmProblem> given,
+// Those given first, then the served ones that are not among them. None is an error unless
+// `may_be_none`.
+StatusOr<std::vector<GemmProblem>> WithServed(std::vector<GemmProblem> given, bool may_be_none,
                                               const Traffic& traffic) {
   const std::set<GemmProblem, ProblemLess> known(given.begin(), given.end());
   for (const GemmProblem& problem : traffic.MostServed()) {
     if (given.size() < kMaxTuningProblems && !known.contains(problem)) given.push_back(problem);
   }
-  if (!given.empty()) return given;
+  if (!given.empty() || may_be_none) return given;
   return FailedPrecondition("served: this server has served no product yet, and problems is empty");
 }
 
@@ -137,10 +138,12 @@ grpc::ServerWriteReactor<v1::TuneProgress>* TuneCall(const RpcTuning& tuning, Op
   TuneRun run;
   run.problems = std::move(decoded->problems);
   if (decoded->served) {
-    StatusOr<std::vector<GemmProblem>> all = WithServed(std::move(run.problems), *tuning.traffic);
+    StatusOr<std::vector<GemmProblem>> all =
+        WithServed(std::move(run.problems), decoded->calibrate, *tuning.traffic);
     if (!all.ok()) return RefuseWrite<v1::TuneProgress>(all.status());
     run.problems = *std::move(all);
   }
+  run.calibrate = decoded->calibrate;
   run.budget = decoded->budget;
   auto stream = std::make_unique<MessageStream<v1::TuneProgress>>(open);
   run.stop = stream->stop();

@@ -192,9 +192,9 @@ Status Tuner::CheckProblems(const TuningRun& run, const PlanConstraints& constra
 }
 
 Status Tuner::Tune(TuneRun run) {
-  RETURN_IF_ERROR(CheckProblems(run, {}));
+  if (!run.problems.empty() || !run.calibrate) RETURN_IF_ERROR(CheckProblems(run, {}));
   auto job = std::make_unique<Job>();
-  job->name = "a tune of " + Problems(run.problems.size());
+  job->name = run.problems.empty() ? "a calibration" : "a tune of " + Problems(run.problems.size());
   job->stop = run.stop;
   job->budget = run.budget;
   job->done = std::move(run.done);
@@ -277,11 +277,19 @@ void Tuner::Loop() {
 }
 
 Status Tuner::RunTune(const TuneRun& run, const std::stop_token& stop) {
-  const SteadyClock::time_point start = SteadyClock::now();
   Saver saver(save_);
   TuneStep step;
   step.total = static_cast<int>(run.problems.size());
   if (run.progress) run.progress(step);
+  if (run.calibrate) {
+    for (const TuningDevice& device : devices_) {
+      ASSIGN_OR_RETURN(DeviceCalibration found, Calibrate(device, stop));
+      step.calibrations.push_back(std::move(found));
+      if (run.progress) run.progress(step);
+      RETURN_IF_ERROR(saver.Learnt());
+    }
+  }
+  const SteadyClock::time_point first_problem = SteadyClock::now();
   Status ended, first_failure;
   int failed = 0;
   for (const GemmProblem& problem : run.problems) {
@@ -295,7 +303,7 @@ Status Tuner::RunTune(const TuneRun& run, const std::stop_token& stop) {
     ++step.done;
     step.problem = problem;
     step.best = best.ok() ? std::optional<Plan>(*best) : std::nullopt;
-    step.seconds_left = SecondsSince(start) / step.done * (step.total - step.done);
+    step.seconds_left = SecondsSince(first_problem) / step.done * (step.total - step.done);
     if (run.progress) run.progress(step);
     if (!ended.ok()) break;
   }
@@ -335,22 +343,39 @@ Status Tuner::StudyOne(const StudyRun& run, const GemmProblem& problem,
 
 // --- Measuring ---
 
-Status Tuner::Measure(const TuningDevice& device, const GemmProblem& problem,
-                      const std::stop_token& stop, const std::function<Status(PlanTimer&)>& with) {
+Status Tuner::Use(const TuningDevice& device, const std::stop_token& stop,
+                  const std::function<Status()>& work) {
   if (stop.stop_requested()) return Cancelled("cancelled; what was measured is kept");
-  const SteadyClock::time_point start = SteadyClock::now();
   if (observer_ != nullptr) observer_->MeasuringChanged(true);
-  const Status status = [&]() -> Status {
-    ASSIGN_OR_RETURN(const std::unique_ptr<PlanTimer> timer,
-                     device.backend->MakePlanTimer(problem));
-    return with(*timer);
-  }();
-  if (observer_ != nullptr) {
-    observer_->Measured(status.ok(), SteadyClock::now() - start);
-    observer_->MeasuringChanged(false);
-  }
+  Status status = work();
+  if (observer_ != nullptr) observer_->MeasuringChanged(false);
   if (status.ok() || device.backend->healthy()) return status;
   return DeviceLost();
+}
+
+Status Tuner::Measure(const TuningDevice& device, const GemmProblem& problem,
+                      const std::stop_token& stop, const std::function<Status(PlanTimer&)>& with) {
+  return Use(device, stop, [&] {
+    const SteadyClock::time_point start = SteadyClock::now();
+    Status status = [&]() -> Status {
+      ASSIGN_OR_RETURN(const std::unique_ptr<PlanTimer> timer,
+                       device.backend->MakePlanTimer(problem));
+      return with(*timer);
+    }();
+    if (observer_ != nullptr) observer_->Measured(status.ok(), SteadyClock::now() - start);
+    return status;
+  });
+}
+
+StatusOr<DeviceCalibration> Tuner::Calibrate(const TuningDevice& device,
+                                             const std::stop_token& stop) {
+  const DeviceTraits& traits = device.backend->traits();
+  DeviceCalibration found{.ordinal = traits.ordinal, .device = traits.name, .calibration = {}};
+  RETURN_IF_ERROR(Use(device, stop, [&]() -> Status {
+    ASSIGN_OR_RETURN(found.calibration, device.backend->Calibrate(stop));
+    return device.planner->Calibrate(found.calibration);
+  }));
+  return found;
 }
 
 Status Tuner::TuneOn(const TuningDevice& device, const GemmProblem& problem,

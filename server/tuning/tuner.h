@@ -28,8 +28,15 @@ struct TuningDevice {
   TunedPlanner* planner = nullptr;
 };
 
+struct DeviceCalibration {
+  int ordinal = 0;
+  std::string device;  // its name
+  Calibration calibration;
+};
+
 struct TuneStep {
-  int done = 0;  // problems, those included that failed
+  std::vector<DeviceCalibration> calibrations;  // so far
+  int done = 0;                                 // problems, those included that failed
   int total = 0;
   std::optional<GemmProblem> problem;  // the last that was measured; none before the first
   std::optional<Plan> best;            // what it gets from now on; none where that failed
@@ -52,11 +59,14 @@ struct TuningRun {
   //   UNAVAILABLE         the server drains, or the device is lost
   //   RESOURCE_EXHAUSTED  a problem found no memory; the others were measured
   //   FAILED_PRECONDITION what was learnt could not be saved
+  //   UNIMPLEMENTED       a device has no model to calibrate (field calibrate)
+  //   INTERNAL            calibration found what cannot be; or a bug
   std::function<void(Status)> done;
 };
 
 struct TuneRun : TuningRun {
-  std::optional<Nanoseconds> budget;              // the run ends with OK when it is spent
+  bool calibrate = false;             // the devices first; then there may be no problems
+  std::optional<Nanoseconds> budget;  // the run ends with OK when it is spent
   std::function<void(const TuneStep&)> progress;  // must not block
 };
 
@@ -80,9 +90,9 @@ class Tuner {  // Thread-safe.
 
   // On OK `run.done` runs once. On error nothing was started, and no callback runs:
   //   RESOURCE_EXHAUSTED  another run is not over yet (retry_after set), or a problem can never fit
-  //   INVALID_ARGUMENT    no problem, too many, an empty product, a kernel that cannot run it
-  //   UNIMPLEMENTED       types or mode that no kernel of the device takes
-  //   UNAVAILABLE         draining, or the device is lost
+  //   INVALID_ARGUMENT    nothing to do, too many problems, an empty product, a kernel that cannot
+  //   run it UNIMPLEMENTED       types or mode that no kernel of the device takes UNAVAILABLE
+  //   draining, or the device is lost
   // The field of what is wrong with a problem starts with "problems[i]".
   Status Tune(TuneRun run) EXCLUDES(mu_);
   // Times the row's plans of one part and without pairs, at every stage count from 1 to what fits
@@ -115,11 +125,16 @@ class Tuner {  // Thread-safe.
   Status RunStudy(const StudyRun& run, const std::stop_token& stop);
   Status StudyOne(const StudyRun& run, const GemmProblem& problem, const std::stop_token& stop);
 
-  // Makes a timer, and tells the observer how long the device was in use.
+  // Tells the observer that the device is in use meanwhile. UNAVAILABLE when `work` loses it.
+  Status Use(const TuningDevice& device, const std::stop_token& stop,
+             const std::function<Status()>& work);
+  // Makes a timer, and tells the observer how long it took.
   Status Measure(const TuningDevice& device, const GemmProblem& problem,
                  const std::stop_token& stop, const std::function<Status(PlanTimer&)>& with);
   Status TuneOn(const TuningDevice& device, const GemmProblem& problem,
                 const std::stop_token& stop);
+  // The device's planner has what was measured from then on.
+  StatusOr<DeviceCalibration> Calibrate(const TuningDevice& device, const std::stop_token& stop);
   StatusOr<Plan> TuneEverywhere(const GemmProblem& problem, const std::stop_token& stop);
 
   const std::vector<TuningDevice> devices_;

@@ -122,6 +122,31 @@ std::optional<TuningEntry> FromProto(const v1::TunedProblem& in) {
   return entry;
 }
 
+void Encode(const RingCalibration& ring, v1::TunedRing* out) {
+  out->set_latency_clocks(ring.latency_clocks);
+  out->set_bytes_per_clock(ring.bytes_per_clock);
+  out->set_flops_per_clock(ring.flops_per_clock);
+}
+
+RingCalibration FromProto(const v1::TunedRing& in) {
+  return {.latency_clocks = in.latency_clocks(),
+          .bytes_per_clock = in.bytes_per_clock(),
+          .flops_per_clock = in.flops_per_clock()};
+}
+
+v1::TunedCalibration ToProto(const Calibration& calibration) {
+  v1::TunedCalibration out;
+  Encode(calibration.cp_async, out.mutable_cp_async());
+  if (calibration.tma) Encode(*calibration.tma, out.mutable_tma());
+  return out;
+}
+
+Calibration FromProto(const v1::TunedCalibration& in) {
+  Calibration out{.cp_async = FromProto(in.cp_async()), .tma = {}};
+  if (in.has_tma()) out.tma = FromProto(in.tma());
+  return out;
+}
+
 Status Damaged(const std::string& path, const std::string& why) {
   return {StatusCode::kDataLoss, Setting(path) + " is damaged: " + why};
 }
@@ -264,6 +289,10 @@ StatusOr<LoadedTuning> TuningFile::Load(TunedPlanner& planner) const {
   RETURN_IF_ERROR(CheckOrigin(path_, file, build_, planner.model().traits()));
   refused_ = false;
   LoadedTuning loaded;
+  if (file.has_calibration()) {
+    loaded.calibration = planner.Calibrate(FromProto(file.calibration()));
+    loaded.calibrated = loaded.calibration.ok();
+  }
   for (const v1::TunedProblem& problem : file.problems()) {
     std::optional<TuningEntry> entry = FromProto(problem);
     const bool learnt = entry && planner.Learn(*std::move(entry));
@@ -283,6 +312,9 @@ Status TuningFile::Save(const TunedPlanner& planner) const {
   file.set_build(build_);
   file.set_date(NowAsText());
   for (const TuningEntry& entry : planner.Learnt()) *file.add_problems() = ToProto(entry);
+  if (const std::optional<Calibration> calibration = planner.calibration()) {
+    *file.mutable_calibration() = ToProto(*calibration);
+  }
   google::protobuf::util::JsonPrintOptions options;
   options.add_whitespace = true;
   options.preserve_proto_field_names = true;

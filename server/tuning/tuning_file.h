@@ -11,8 +11,10 @@
 namespace gemmd {
 
 struct LoadedTuning {
-  int problems = 0;  // that the planner learnt
-  int skipped = 0;   // that it did not: a kernel or plan that this server does not have
+  bool calibrated = false;  // the planner has the file's calibration
+  Status calibration;       // not OK: there is one and it cannot be; says why
+  int problems = 0;         // that the planner learnt
+  int skipped = 0;          // that it did not: a kernel or plan that this server does not have
 };
 
 // A file of JSON: proto/gemmd/v1/tuning.proto. It belongs to one device and one build, since the
@@ -26,7 +28,8 @@ class TuningFile {  // Thread-safe.
 
   const std::string& path() const { return path_; }
 
-  // Teaches `planner`, which learns nothing on error. Each message names the path.
+  // Teaches `planner`, which learns nothing on error. Each message names the path. A calibration
+  // that cannot be is left out, and is no error.
   //   NOT_FOUND            there is no file
   //   FAILED_PRECONDITION  of another device, driver or build, or of a newer format
   //   DATA_LOSS            cut short or damaged

@@ -2,6 +2,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -103,6 +104,11 @@ class TuningTest : public ServerFixture {
   }
   auto Starting(const v1::StudyRequest& request) {
     return [this, request](grpc::ClientContext* context) { return info_->Study(context, request); };
+  }
+  static v1::TuneRequest Calibrating() {
+    v1::TuneRequest request;
+    request.set_calibrate(true);
+    return request;
   }
   grpc::Status Tune(const v1::TuneRequest& request) { return TuneStream(Starting(request)).End(); }
   grpc::Status Study(const v1::StudyRequest& request) {
@@ -231,9 +237,6 @@ TEST_F(TuningTest, BadRequestsAreRefusedWithTheirField) {
          StatusCode::RESOURCE_EXHAUSTED, "problems[1]",
          "4398046511104 bytes, there are 1073741824");
 
-  v1::TuneRequest calibrate = Of<v1::TuneRequest>({good});
-  calibrate.set_calibrate(true);
-  expect(Tune(calibrate), StatusCode::UNIMPLEMENTED, "calibrate", "calibrate");
   for (const int64_t seconds : {int64_t{0}, int64_t{-1}, int64_t{1} << 50, -(int64_t{1} << 62)}) {
     v1::TuneRequest budget = Of<v1::TuneRequest>({good});
     budget.mutable_budget()->set_seconds(seconds);
@@ -250,6 +253,41 @@ TEST_F(TuningTest, BadRequestsAreRefusedWithTheirField) {
   expect(Study(study), StatusCode::INVALID_ARGUMENT, "max_stages", "max_stages=-1");
   expect(Study({}), StatusCode::INVALID_ARGUMENT, "problems", "at least 1");
   EXPECT_TRUE(manual_->timed().empty());
+}
+
+TEST_F(TuningTest, ACpuHasNoModelToCalibrate) {
+  StartOnCpu();
+  const grpc::Status status = Tune(Calibrating());
+  EXPECT_EQ(status.error_code(), StatusCode::UNIMPLEMENTED) << status.error_message();
+  EXPECT_EQ(FieldOf(status), "calibrate");
+  EXPECT_THAT(status.error_message(), HasSubstr("no model of a CPU"));
+}
+
+TEST_F(TuningTest, CalibrationWithoutProblemsIsToldAndInUse) {
+  StartOnManualH200();
+  Calibration slow = kH200Calibration;
+  slow.tma->flops_per_clock /= 10;
+  manual_->SetCalibration(slow);
+  const v1::Problem problem = MakeProblem(4096, 4096, 4096, v1::DATA_TYPE_BF16);
+  const v1::Plan before = Explain(problem);
+  TuneStream stream(Starting(Calibrating()));
+  const grpc::Status status = stream.End();
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  ASSERT_EQ(stream.messages().size(), 2U);
+  EXPECT_EQ(stream.messages()[0].calibrations_size(), 0);
+  ASSERT_EQ(stream.messages()[1].calibrations_size(), 1);
+  EXPECT_EQ(stream.messages()[1].calibrations(0).device(), "NVIDIA H200");
+  EXPECT_NE(Explain(problem).kernel(), before.kernel());
+}
+
+TEST_F(TuningTest, CancelledCalibrationEndsAndFreesTheTuner) {
+  StartOnManualH200();
+  manual_->HoldCalibrations();
+  TuneStream stream(Starting(Calibrating()));
+  manual_->WaitForCalibrations(1);
+  EXPECT_EQ(Tune(Calibrating()).error_code(), StatusCode::RESOURCE_EXHAUSTED);
+  stream.Cancel();
+  EXPECT_EQ(stream.End().error_code(), StatusCode::CANCELLED);
 }
 
 TEST_F(TuningTest, StudyOnTheCpuHasOnePoint) {
@@ -385,6 +423,33 @@ TEST_F(TuningFileTest, WhatWasTunedIsKnownAfterARestart) {
   EXPECT_EQ(after.measured().nanos(), before.measured().nanos());
   EXPECT_FALSE(IsMeasured(MakeProblem(640, 48, 32)));
   EXPECT_THAT(log_text_.str(), HasSubstr(config_.tuning_file + ": 1 problems"));
+}
+
+TEST_F(TuningFileTest, ACalibrationIsKnownAfterARestartUnlessItCannotBe) {
+  StartOnManualH200();
+  Calibration slow = kH200Calibration;
+  slow.tma->flops_per_clock = 400;
+  manual_->SetCalibration(slow);
+  const v1::Problem problem = MakeProblem(4096, 4096, 4096, v1::DATA_TYPE_BF16);
+  const v1::Plan before = Explain(problem);
+  ASSERT_TRUE(Tune(Calibrating()).ok());
+  const v1::Plan calibrated = Explain(problem);
+  EXPECT_NE(calibrated.kernel(), before.kernel());
+  Stop();
+  StartOnManualH200();
+  EXPECT_EQ(Explain(problem).kernel(), calibrated.kernel());
+  EXPECT_THAT(log_text_.str(), HasSubstr("the device's calibration"));
+  Stop();
+  std::ostringstream text;
+  text << std::ifstream(config_.tuning_file).rdbuf();
+  std::string damaged = text.str();
+  const std::string figure = "\"flops_per_clock\": 400";
+  ASSERT_NE(damaged.find(figure), std::string::npos) << damaged;
+  damaged.replace(damaged.find(figure), figure.size(), "\"flops_per_clock\": -4");
+  Write(damaged);
+  StartOnManualH200();
+  EXPECT_EQ(Explain(problem).kernel(), before.kernel());
+  EXPECT_THAT(log_text_.str(), AllOf(HasSubstr("[warning]"), HasSubstr("tma.flops_per_clock=-4")));
 }
 
 TEST_F(TuningFileTest, AFileThatDoesNotHoldGivesOneWarningAndTheModelPlans) {

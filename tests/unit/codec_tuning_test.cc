@@ -141,6 +141,31 @@ TEST(TuneCodecTest, StepsSayOnlyWhatIsKnown) {
   EXPECT_EQ(failed.time_left().nanos(), 500'000'000);
 }
 
+TEST(TuneCodecTest, ACalibrationNeedsNoProblemsAndIsSentAsFound) {
+  v1::TuneRequest request;
+  request.set_calibrate(true);
+  const StatusOr<DecodedTune> decoded = DecodeTune(request);
+  ASSERT_TRUE(decoded.ok()) << decoded.status().ToString();
+  EXPECT_TRUE(decoded->calibrate);
+  EXPECT_TRUE(decoded->problems.empty());
+  TuneStep step;
+  step.calibrations = {{.ordinal = 3, .device = "NVIDIA H200", .calibration = kH200Calibration},
+                       {.ordinal = 4,
+                        .device = "NVIDIA A100",
+                        .calibration = {.cp_async = kH200Calibration.cp_async, .tma = {}}}};
+  const v1::TuneProgress progress = ToProto(step);
+  ASSERT_EQ(progress.calibrations_size(), 2);
+  EXPECT_EQ(progress.calibrations(0).ordinal(), 3);
+  EXPECT_EQ(progress.calibrations(0).device(), "NVIDIA H200");
+  EXPECT_EQ(progress.calibrations(0).cp_async().latency_clocks(),
+            kH200Calibration.cp_async.latency_clocks);
+  EXPECT_EQ(progress.calibrations(0).tma().bytes_per_clock(),
+            kH200Calibration.tma->bytes_per_clock);
+  EXPECT_EQ(progress.calibrations(0).tma().flops_per_clock(),
+            kH200Calibration.tma->flops_per_clock);
+  EXPECT_FALSE(progress.calibrations(1).has_tma());
+}
+
 TEST(StudyCodecTest, SpreadIsBetweenThePercentiles) {
   StudyStep step;
   step.timing = {.median_seconds = 2e-6, .p5_seconds = 1e-6, .p95_seconds = 4e-6, .stalls = {}};

@@ -74,8 +74,9 @@ class TunerTest : public ::testing::Test {
   }
   // Must be started.
   std::future<Status> Tune(std::vector<GemmProblem> problems, std::stop_source stop = {},
-                           std::optional<Nanoseconds> budget = {}) {
+                           std::optional<Nanoseconds> budget = {}, bool calibrate = false) {
     TuneRun run;
+    run.calibrate = calibrate;
     run.problems = std::move(problems);
     run.stop = std::move(stop);
     run.budget = budget;
@@ -127,6 +128,104 @@ TEST_F(TunerTest, TunedProblemsGetTheFastestMeasuredPlan) {
   EXPECT_THAT(observer_.results(), ElementsAre(TuningResult::kOk));
   EXPECT_EQ(observer_.measured, 2);
   EXPECT_FALSE(observer_.measuring_now);
+}
+
+Calibration SlowTma() {
+  Calibration calibration = kH200Calibration;
+  calibration.tma->flops_per_clock /= 10;
+  return calibration;
+}
+
+TEST_F(TunerTest, CalibrationComesBeforeTheFirstProblemAndPlansAreByIt) {
+  backend_.SetCalibration(SlowTma());
+  const GemmProblem problem = Problem(4096, 4096, 4096);
+  const Plan before = *planner_.PlanFor(problem);
+  ASSERT_TRUE(Tune({Problem(64, 64, 64)}, {}, {}, /*calibrate=*/true).get().ok());
+  EXPECT_EQ(planner_.calibration(), SlowTma());
+  EXPECT_FALSE(SameLaunch(*planner_.PlanFor(problem), before));
+  ASSERT_EQ(steps_.size(), 3U);
+  EXPECT_TRUE(steps_[0].calibrations.empty());
+  for (const size_t step : {1, 2}) {
+    ASSERT_EQ(steps_[step].calibrations.size(), 1U);
+    EXPECT_EQ(steps_[step].calibrations[0].device, "NVIDIA H200");
+    EXPECT_EQ(steps_[step].calibrations[0].calibration, SlowTma());
+  }
+  EXPECT_EQ(steps_[1].done, 0);
+  EXPECT_FALSE(steps_[1].problem);
+  EXPECT_EQ(steps_[2].done, 1);
+  EXPECT_EQ(observer_.measured, 1) << "a calibration is no problem";
+  EXPECT_FALSE(observer_.measuring_now);
+}
+
+TEST_F(TunerTest, CalibrationAloneNeedsNoProblemAndIsSaved) {
+  int saves = 0;
+  Make([&] {
+    ++saves;
+    return OkStatus();
+  });
+  ASSERT_TRUE(Tune({}, {}, {}, /*calibrate=*/true).get().ok());
+  EXPECT_EQ(saves, 1);
+  EXPECT_EQ(backend_.calibrations(), 1);
+  ASSERT_EQ(steps_.size(), 2U);
+  EXPECT_EQ(steps_[1].total, 0);
+  EXPECT_THAT(observer_.results(), ElementsAre(TuningResult::kOk));
+}
+
+TEST_F(TunerTest, ACalibrationIsNotBegunUnlessAskedFor) {
+  ASSERT_TRUE(Tune({Problem(64, 64, 64)}).get().ok());
+  EXPECT_EQ(backend_.calibrations(), 0);
+  EXPECT_FALSE(planner_.calibration());
+}
+
+TEST_F(TunerTest, CancelEndsACalibrationThatHoldsTheTunerMeanwhile) {
+  backend_.HoldCalibrations();
+  std::stop_source stop;
+  std::future<Status> ended = Tune({}, stop, {}, /*calibrate=*/true);
+  backend_.WaitForCalibrations(1);
+  EXPECT_TRUE(observer_.measuring_now);
+  const Status refused = Refused({Problem(64, 64, 64)});
+  EXPECT_EQ(refused.code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(refused.message(), HasSubstr("a calibration is running"));
+  stop.request_stop();
+  EXPECT_EQ(ended.get().code(), StatusCode::kCancelled);
+  EXPECT_FALSE(planner_.calibration());
+  EXPECT_THAT(observer_.results(), ElementsAre(TuningResult::kCancelled));
+}
+
+TEST_F(TunerTest, DrainEndsACalibration) {
+  backend_.HoldCalibrations();
+  std::future<Status> ended = Tune({}, {}, {}, /*calibrate=*/true);
+  backend_.WaitForCalibrations(1);
+  tuner_->StartDrain();
+  EXPECT_EQ(ended.get().code(), StatusCode::kUnavailable);
+}
+
+TEST_F(TunerTest, ACalibrationThatCannotBeEndsTheRunAndChangesNothing) {
+  for (const bool measured : {false, true}) {
+    Calibration nonsense = kH200Calibration;
+    nonsense.cp_async.bytes_per_clock = 0;
+    if (measured) {
+      backend_.SetCalibration(nonsense);
+    } else {
+      backend_.SetCalibration(Internal("calibration: no figure"));
+    }
+    const Status status = Tune({Problem(64, 64, 64)}, {}, {}, /*calibrate=*/true).get();
+    EXPECT_EQ(status.code(), StatusCode::kInternal);
+    EXPECT_THAT(status.message(), HasSubstr("calibration: "));
+    EXPECT_FALSE(planner_.calibration());
+  }
+  EXPECT_TRUE(backend_.timed().empty());
+}
+
+TEST_F(TunerTest, ADeviceLostInACalibrationEndsTheRun) {
+  backend_.SetCalibration(Internal("sticky"));
+  backend_.HoldCalibrations();
+  std::stop_source stop;
+  std::future<Status> ended = Tune({}, stop, {}, /*calibrate=*/true);
+  backend_.WaitForCalibrations(1);
+  backend_.SetHealthy(false);
+  stop.request_stop();
+  EXPECT_EQ(ended.get().code(), StatusCode::kUnavailable);
 }
 
 TEST_F(TunerTest, CancelKeepsWhatWasMeasured) {

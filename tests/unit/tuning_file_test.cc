@@ -123,6 +123,60 @@ TEST_F(TuningFileTest, GivesBackAllThatWasLearnt) {
   }
 }
 
+TEST_F(TuningFileTest, GivesBackACalibrationToTheLastBit) {
+  Calibration calibration = kH200Calibration;
+  calibration.tma->latency_clocks = 2000.0 / 3;
+  calibration.cp_async.bytes_per_clock = 100.0 / 3;
+  TunedPlanner planner(H200Traits());
+  ASSERT_TRUE(planner.Calibrate(calibration).ok());
+  ASSERT_TRUE(File().Save(planner).ok());
+  TunedPlanner other(H200Traits());
+  const StatusOr<LoadedTuning> loaded = File().Load(other);
+  ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
+  EXPECT_TRUE(loaded->calibrated);
+  EXPECT_EQ(other.calibration(), calibration);
+
+  DeviceTraits ampere = H200Traits();
+  ampere.compute_capability = 80;
+  calibration.tma.reset();
+  TunedPlanner without_tma(ampere), loads_it(ampere);
+  ASSERT_TRUE(without_tma.Calibrate(calibration).ok());
+  ASSERT_TRUE(File().Save(without_tma).ok());
+  ASSERT_TRUE(File().Load(loads_it).ok());
+  EXPECT_EQ(loads_it.calibration(), calibration);
+}
+
+TEST_F(TuningFileTest, WithoutACalibrationThereIsNone) {
+  SaveOne();
+  EXPECT_THAT(Read(), Not(HasSubstr("calibration")));
+  TunedPlanner planner(H200Traits());
+  const StatusOr<LoadedTuning> loaded = File().Load(planner);
+  ASSERT_TRUE(loaded.ok());
+  EXPECT_FALSE(loaded->calibrated);
+  EXPECT_TRUE(loaded->calibration.ok());
+  EXPECT_FALSE(planner.calibration());
+}
+
+TEST_F(TuningFileTest, ACalibrationThatCannotBeIsLeftOutAndTheProblemsAreLearnt) {
+  for (const char* const value : {"0", "-1", "1e300", "\"NaN\"", "\"Infinity\""}) {
+    TunedPlanner planner(H200Traits());
+    ASSERT_TRUE(planner.Learn(
+        {Problem(512, 512, 512), {{{.row = RowByName("cp_async_64x64x64"), .stages = 2}, 1e-5}}}));
+    Calibration calibration = kH200Calibration;
+    calibration.cp_async.latency_clocks = 777;
+    ASSERT_TRUE(planner.Calibrate(calibration).ok());
+    ASSERT_TRUE(File().Save(planner).ok());
+    Replace(R"("latency_clocks": 777)", std::string(R"("latency_clocks": )") + value);
+    TunedPlanner other(H200Traits());
+    const StatusOr<LoadedTuning> loaded = File().Load(other);
+    ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
+    EXPECT_EQ(loaded->problems, 1);
+    EXPECT_FALSE(loaded->calibrated);
+    EXPECT_THAT(loaded->calibration.message(), HasSubstr("cp_async.latency_clocks="));
+    EXPECT_FALSE(other.calibration());
+  }
+}
+
 TEST_F(TuningFileTest, SaysWhatItIsOf) {
   SaveOne();
   EXPECT_THAT(Read(),
