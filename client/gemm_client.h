@@ -22,6 +22,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/core/calibration.h"
 #include "kernels/core/gemm_types.h"
 #include "kernels/core/status.h"
 #include "kernels/core/timing.h"
@@ -139,11 +140,20 @@ struct ClientTuneRequest {
   std::vector<GemmProblem> problems{};
   bool served = false;        // also the problems that the server has served
   double budget_seconds = 0;  // 0: none
-  bool calibrate = false;     // measure the model's constants first
+  // Measure what the planner's model takes from the devices first; then nothing else need be asked
+  // for.
+  bool calibrate = false;
+};
+
+struct ClientCalibration {
+  int ordinal = 0;
+  std::string device;
+  Calibration calibration;
 };
 
 struct ClientTuneProgress {
-  int done = 0, total = 0;  // problems
+  int done = 0, total = 0;                      // problems
+  std::vector<ClientCalibration> calibrations;  // of the devices that were calibrated so far
   // Absent: none was named, or none that this client can name.
   std::optional<GemmProblem> problem;
   std::optional<ClientPlan> best;      // absent: not measured yet

@@ -125,8 +125,9 @@ Status GemmClient::Tune(const ClientTuneRequest& request,
                         const std::function<void(const ClientTuneProgress&)>& on_progress,
                         const std::stop_token& stop, const CallOptions& options) {
   RETURN_IF_ERROR(CheckProblems(request.problems));
-  if (request.problems.empty() && !request.served) {
-    return InvalidArgument("problems", "problems is empty, and served is not set");
+  if (request.problems.empty() && !request.served && !request.calibrate) {
+    return InvalidArgument("problems",
+                           "problems is empty, and neither served nor calibrate is set");
   }
   v1::TuneRequest message;
   RETURN_IF_ERROR(wire::ToProto(request, &message));

@@ -26,8 +26,12 @@ int TerminalColumns() {
 // One run: shows its progress, and keeps what the summary needs.
 class TuneRun {
  public:
-  TuneRun(const Context& context, GemmClient* client, const std::vector<NamedProblem>& problems)
-      : context_(context), client_(client), start_(std::chrono::steady_clock::now()) {
+  TuneRun(const Context& context, GemmClient* client, bool calibrate,
+          const std::vector<NamedProblem>& problems)
+      : context_(context),
+        client_(client),
+        start_(std::chrono::steady_clock::now()),
+        calibrate_(calibrate) {
     for (const NamedProblem& named : problems) {
       shapes_[ProblemText(named.problem)] = {named, {}};
     }
@@ -43,6 +47,7 @@ class TuneRun {
   }
 
   void Show(const ClientTuneProgress& progress) {
+    ShowCalibrations(progress);
     summary_.done = progress.done;
     summary_.total = progress.total;
     const Shape* shape = nullptr;
@@ -55,8 +60,11 @@ class TuneRun {
       PrintJson(ToJson(progress, name));
     } else {
       if (bar_) {
-        std::fprintf(stderr, "\r%s\033[K",
-                     ProgressBar(progress, name, TerminalColumns() - 1).c_str());
+        const bool calibrating = calibrate_ && !progress.problem &&
+                                 (progress.calibrations.empty() || progress.total == 0);
+        const std::string bar =
+            calibrating ? "calibrating" : ProgressBar(progress, name, TerminalColumns() - 1);
+        std::fprintf(stderr, "\r%s\033[K", bar.c_str());
       }
       if (lines_ && progress.best) {
         std::printf("%s\n", ProgressLine(progress, name).c_str());
@@ -69,7 +77,7 @@ class TuneRun {
   void End() const {
     if (bar_) std::fprintf(stderr, "\r\033[K");
   }
-  bool began() const { return summary_.total > 0; }
+  bool began() const { return summary_.total > 0 || summary_.calibrated > 0; }
 
   // After the call: asks what the plans that changed are known to take.
   void PrintSummary(const std::stop_token& stop) {
@@ -93,7 +101,9 @@ class TuneRun {
   }
 
   std::string Kept() const {
-    if (summary_.done == 0) return "nothing was measured";
+    if (summary_.done == 0) {
+      return summary_.calibrated > 0 ? "the calibration is kept" : "nothing was measured";
+    }
     return std::to_string(summary_.done) + " of " + std::to_string(summary_.total) +
            " shapes are done; what was measured is kept";
   }
@@ -109,6 +119,17 @@ class TuneRun {
     double best_seconds;
   };
 
+  // Those that are new; as JSON they are part of the progress.
+  void ShowCalibrations(const ClientTuneProgress& progress) {
+    const auto shown = static_cast<size_t>(summary_.calibrated);
+    for (size_t i = shown; i < progress.calibrations.size() && !context_.json; ++i) {
+      End();
+      std::printf("%s\n", CalibrationText(progress.calibrations[i]).c_str());
+      std::fflush(stdout);
+    }
+    summary_.calibrated = static_cast<int>(progress.calibrations.size());
+  }
+
   void Compare(const Shape& shape, const ClientPlan& best) {
     ++summary_.compared;
     if (SamePlan(*shape.before, best)) return;
@@ -121,6 +142,7 @@ class TuneRun {
   const Context& context_;
   GemmClient* const client_;
   const std::chrono::steady_clock::time_point start_;
+  const bool calibrate_;
   const bool bar_ = !context_.json && isatty(STDERR_FILENO) != 0;
   const bool lines_ = !bar_ || isatty(STDOUT_FILENO) == 0;
   std::unordered_map<std::string, Shape> shapes_;  // by ProblemText()
@@ -133,9 +155,10 @@ StatusOr<ClientTuneRequest> MakeRequest(const TuneOptions& options,
   ClientTuneRequest request{.served = options.served, .calibrate = options.calibrate};
   if (!options.budget.empty()) request.budget_seconds = *ParseTime(options.budget);
   for (const NamedProblem& named : problems) request.problems.push_back(named.problem);
-  if (problems.empty() && !options.served) {
+  if (problems.empty() && !options.served && !options.calibrate) {
     return InvalidArgument("shapes",
-                           "no shapes: give --shape, --shapes, --m with --n and --k, or --served");
+                           "no shapes: give --shape, --shapes, --m with --n and --k, --served, or "
+                           "--calibrate");
   }
   return request;
 }
@@ -149,7 +172,7 @@ int RunTune(const Context& context, const TuneOptions& options) {
   const std::unique_ptr<GemmClient> client = context.Connect(&exit_code);
   if (client == nullptr) return exit_code;
   const Interrupt interrupt;
-  TuneRun run(context, client.get(), *problems);
+  TuneRun run(context, client.get(), options.calibrate, *problems);
   run.AskPlans(interrupt.token());
   const Status status = client->Tune(
       *request, [&](const ClientTuneProgress& progress) { run.Show(progress); }, interrupt.token(),
@@ -186,7 +209,10 @@ void AddTune(CLI::App* app, Context* context) {
                                          "most 24 hours";
           },
           "TIME"));
-  verb->add_flag("--calibrate", options->calibrate, "Measure the model's constants first");
+  verb->add_flag(
+      "--calibrate", options->calibrate,
+      "First measure latency, bandwidth and FLOP rate of the devices, from which the model "
+      "plans; without shapes, nothing else");
   verb->callback([=] { context->run = [=] { return RunTune(*context, *options); }; });
 }
 

@@ -67,13 +67,44 @@ std::string ProgressLine(const ClientTuneProgress& progress, const std::string& 
 }
 
 Json ToJson(const ClientTuneProgress& progress, const std::string& name) {
+  Json calibrations = Json::Array();
+  for (const ClientCalibration& found : progress.calibrations) calibrations.Add(ToJson(found));
   return Json::Object()
       .Set("done", progress.done)
       .Set("total", progress.total)
       .Set("name", name.empty() ? Json::Null() : Json(name))
       .Set("problem", progress.problem ? Json(ProblemText(*progress.problem)) : Json::Null())
       .Set("best", progress.best ? ToJson(*progress.best) : Json::Null())
-      .Set("left_seconds", progress.left_seconds ? Json(*progress.left_seconds) : Json::Null());
+      .Set("left_seconds", progress.left_seconds ? Json(*progress.left_seconds) : Json::Null())
+      .Set("calibrations", calibrations);
+}
+
+std::string CalibrationText(const ClientCalibration& found) {
+  const auto line = [](const char* kind, const RingCalibration& ring) {
+    return std::string("\n  ") + kind + ": latency " + Fixed(ring.latency_clocks, 0) + " clocks, " +
+           Fixed(ring.bytes_per_clock, 1) + " bytes/clock, " + Fixed(ring.flops_per_clock, 0) +
+           " FLOP/clock";
+  };
+  std::string text =
+      "calibrated " + found.device + " (device " + std::to_string(found.ordinal) + "), per SM";
+  text += line("cp.async", found.calibration.cp_async);
+  if (found.calibration.tma) text += line("TMA", *found.calibration.tma);
+  return text;
+}
+
+Json ToJson(const ClientCalibration& found) {
+  const auto ring = [](const RingCalibration& figures) {
+    return Json::Object()
+        .Set("latency_clocks", figures.latency_clocks)
+        .Set("bytes_per_clock", figures.bytes_per_clock)
+        .Set("flops_per_clock", figures.flops_per_clock);
+  };
+  const Calibration& calibration = found.calibration;
+  return Json::Object()
+      .Set("ordinal", found.ordinal)
+      .Set("device", found.device)
+      .Set("cp_async", ring(calibration.cp_async))
+      .Set("tma", calibration.tma ? ring(*calibration.tma) : Json::Null());
 }
 
 bool SamePlan(const ClientPlan& a, const ClientPlan& b) {
@@ -81,6 +112,9 @@ bool SamePlan(const ClientPlan& a, const ClientPlan& b) {
 }
 
 std::string SummaryText(const TuneSummary& summary) {
+  if (summary.total == 0 && summary.calibrated > 0) {
+    return "calibrated in " + LongTime(summary.seconds) + "\n";
+  }
   std::string text = "tuned " + std::to_string(summary.done) + " of " +
                      std::to_string(summary.total) + " shapes in " + LongTime(summary.seconds) +
                      "\n";
@@ -110,7 +144,8 @@ Json ToJson(const TuneSummary& summary) {
       .Set("geometric_mean_speedup",
            measured ? Json(GeometricMean(summary.gains, unchanged)) : Json::Null())
       .Set("geometric_mean_speedup_of_changed",
-           measured ? Json(GeometricMean(summary.gains, 0)) : Json::Null());
+           measured ? Json(GeometricMean(summary.gains, 0)) : Json::Null())
+      .Set("calibrated", summary.calibrated);
 }
 
 }  // namespace gemmd

@@ -23,11 +23,17 @@ std::string ProgressLine(const ClientTuneProgress& progress, const std::string& 
 
 Json ToJson(const ClientTuneProgress& progress, const std::string& name);
 
+// "calibrated NVIDIA H200 (device 0)" and a line for each kind of kernel, indented, with its
+// latency, bandwidth and FLOPs.
+std::string CalibrationText(const ClientCalibration& found);
+Json ToJson(const ClientCalibration& found);
+
 bool SamePlan(const ClientPlan& a, const ClientPlan& b);  // would be launched alike
 
 struct TuneSummary {
   int done = 0, total = 0;
   double seconds = 0;
+  int calibrated = 0;  // devices
   // Of the shapes whose plan before is known.
   int compared = 0, changed = 0;
   // Time of the plan before over that of the plan now, of each that changed and was measured.

@@ -62,6 +62,7 @@ TEST_F(ClientStreamTest, ATuneSendsItsProblemsAndHandsOnItsProgress) {
   progress.mutable_best()->set_kernel("wgmma");
   progress.mutable_best()->mutable_measured()->set_nanos(1500);
   progress.mutable_time_left()->set_seconds(3);
+  progress.add_calibrations()->mutable_cp_async()->set_bytes_per_clock(60);
   fake_.tune = {v1::TuneProgress(), progress};
   const ClientTuneRequest request{.problems = {Problem(16), Problem(32)},
                                   .served = true,
@@ -89,6 +90,14 @@ TEST_F(ClientStreamTest, ATuneSendsItsProblemsAndHandsOnItsProgress) {
   ASSERT_TRUE(progress_[1].best);
   EXPECT_EQ(progress_[1].best->measured_seconds, 1.5e-6);
   EXPECT_EQ(progress_[1].left_seconds, 3);
+  ASSERT_EQ(progress_[1].calibrations.size(), 1U);
+  EXPECT_EQ(progress_[1].calibrations[0].calibration.cp_async.bytes_per_clock, 60);
+  EXPECT_FALSE(progress_[1].calibrations[0].calibration.tma);
+}
+
+TEST_F(ClientStreamTest, ACalibrationNeedsNoProblems) {
+  ASSERT_TRUE(Tune({.calibrate = true}).ok());
+  EXPECT_TRUE(fake_.tune_request().calibrate());
 }
 
 TEST_F(ClientStreamTest, NoBudgetIsLeftUnset) {

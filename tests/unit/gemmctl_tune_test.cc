@@ -202,6 +202,60 @@ TEST_F(GemmctlTuneTest, JsonIsALineForEachProgressAndOneForTheSummary) {
       << run.output();
 }
 
+v1::TuneProgress Calibrated() {
+  v1::TuneProgress progress;
+  v1::DeviceCalibration* const found = progress.add_calibrations();
+  found->set_device("NVIDIA H200");
+  found->mutable_cp_async()->set_latency_clocks(900);
+  found->mutable_tma()->set_latency_clocks(800);
+  return progress;
+}
+
+TEST_F(GemmctlTuneTest, ACalibrationNeedsNoShapesAndIsPrintedOnce) {
+  fake_.tune = {v1::TuneProgress(), Calibrated(), Calibrated()};
+  Gemmctl run(Args({"tune", "--calibrate"}));
+  EXPECT_EQ(run.ExitCode(), 0) << run.output();
+  EXPECT_EQ(
+      run.output().rfind("calibrated NVIDIA H200 (device 0), per SM\n"
+                         "  cp.async: latency 900 clocks, 0.0 bytes/clock, 0 FLOP/clock\n"
+                         "  TMA: latency 800 clocks, 0.0 bytes/clock, 0 FLOP/clock\ncalibrated in ",
+                         0),
+      0U)
+      << run.output();
+  EXPECT_TRUE(fake_.tune_request().calibrate());
+  EXPECT_EQ(fake_.tune_request().problems_size(), 0);
+}
+
+TEST_F(GemmctlTuneTest, ACalibrationAsJsonIsPartOfTheProgress) {
+  fake_.tune = {Calibrated()};
+  Gemmctl run(Args({"tune", "--calibrate", "--json"}));
+  EXPECT_EQ(run.ExitCode(), 0) << run.output();
+  EXPECT_NE(run.output().find("\"calibrations\": [{\"ordinal\": 0, \"device\": \"NVIDIA H200\", "
+                              "\"cp_async\": {\"latency_clocks\": 900, "),
+            std::string::npos)
+      << run.output();
+  EXPECT_NE(run.output().find("\"calibrated\": 1}}"), std::string::npos) << run.output();
+}
+
+TEST_F(GemmctlTuneTest, ACalibrationThatIsRefusedHasNoSummary) {
+  fake_.tune = {v1::TuneProgress()};
+  fake_.ends_with = {grpc::StatusCode::UNIMPLEMENTED, "no model"};
+  Gemmctl run(Args({"tune", "--calibrate"}));
+  EXPECT_EQ(run.ExitCode(), 3);
+  EXPECT_EQ(run.output(), "gemmctl: UNIMPLEMENTED: no model\n");
+}
+
+TEST_F(GemmctlTuneTest, CtrlCAfterACalibrationSaysThatItIsKept) {
+  fake_.tune = {Calibrated()};
+  fake_.hold = true;
+  Gemmctl run(Args({"tune", "--calibrate"}));
+  run.ReadUntil("TMA: ");
+  run.Signal(SIGINT);
+  EXPECT_EQ(run.ExitCode(), 128 + SIGINT) << run.output();
+  EXPECT_NE(run.output().find("interrupted; the calibration is kept"), std::string::npos)
+      << run.output();
+}
+
 TEST_F(GemmctlTuneTest, CtrlCCancelsATuneAndSaysWhatIsKept) {
   fake_.tune = {Progress(1, 3, Shape(64, 64, 64), PlanOf("new", 4, 1000))};
   fake_.hold = true;
@@ -238,7 +292,7 @@ TEST_F(GemmctlTuneTest, ASecondTunersRefusalIsAFailedCall) {
 
 TEST_F(GemmctlTuneTest, BadListsAreRefusedBeforeTheCall) {
   const std::string no_shapes = "no shapes: give --shape, --shapes, --m with --n and --k";
-  ExpectRefused({"tune"}, no_shapes + ", or --served");
+  ExpectRefused({"tune"}, no_shapes + ", --served, or --calibrate");
   ExpectRefused({"study"}, "no shapes: give --shape, --shapes, or --m with --n and --k");
   ExpectRefused({"tune", "--shape", "64x64"}, "--shape=64x64 is not MxNxK");
   ExpectRefused({"tune", "--shape", "64x64x0"}, "--shape=64x64x0: 0 is not a whole number from 1");

@@ -59,7 +59,35 @@ TEST(TuneReportTest, ALineNamesWhatWasFound) {
 TEST(TuneReportTest, ProgressAsJsonHasNullForWhatIsNotKnown) {
   EXPECT_EQ(ToJson(ClientTuneProgress{}, "").text(),
             "{\"done\": 0, \"total\": 0, \"name\": null, \"problem\": null, \"best\": null, "
-            "\"left_seconds\": null}");
+            "\"left_seconds\": null, \"calibrations\": []}");
+}
+
+TEST(TuneReportTest, ACalibrationIsALineForEachKindOfKernel) {
+  ClientCalibration found{.ordinal = 1,
+                          .device = "NVIDIA A100",
+                          .calibration = {.cp_async = {.latency_clocks = 801.4,
+                                                       .bytes_per_clock = 60.04,
+                                                       .flops_per_clock = 2047.6},
+                                          .tma = {}}};
+  EXPECT_EQ(CalibrationText(found),
+            "calibrated NVIDIA A100 (device 1), per SM\n"
+            "  cp.async: latency 801 clocks, 60.0 bytes/clock, 2048 FLOP/clock");
+  EXPECT_EQ(ToJson(found).text(),
+            "{\"ordinal\": 1, \"device\": \"NVIDIA A100\", \"cp_async\": {\"latency_clocks\": "
+            "801.4, \"bytes_per_clock\": 60.04, \"flops_per_clock\": 2047.6}, \"tma\": null}");
+  found.calibration.tma = RingCalibration{1000, 64, 4096};
+  EXPECT_NE(CalibrationText(found).find(
+                "\n  TMA: latency 1000 clocks, 64.0 bytes/clock, 4096 FLOP/clock"),
+            std::string::npos);
+}
+
+TEST(TuneReportTest, ACalibrationAloneHasASummaryOfItsOwn) {
+  TuneSummary summary;
+  summary.seconds = 2;
+  summary.calibrated = 1;
+  EXPECT_EQ(SummaryText(summary), "calibrated in 2 s\n");
+  summary.total = summary.done = 3;
+  EXPECT_EQ(SummaryText(summary), "tuned 3 of 3 shapes in 2 s\n");
 }
 
 TEST(TuneReportTest, TheMeanCountsUnchangedPlansAsOne) {
@@ -80,7 +108,8 @@ TEST(TuneReportTest, TheMeanCountsUnchangedPlansAsOne) {
 TEST(TuneReportTest, TheSummaryAsJsonHasNullForWhatIsNotKnown) {
   EXPECT_EQ(ToJson(TuneSummary{}).text(),
             "{\"done\": 0, \"total\": 0, \"seconds\": 0, \"compared\": 0, \"changed\": null, "
-            "\"geometric_mean_speedup\": null, \"geometric_mean_speedup_of_changed\": null}");
+            "\"geometric_mean_speedup\": null, \"geometric_mean_speedup_of_changed\": null, "
+            "\"calibrated\": 0}");
 }
 
 TEST(TextTest, TimesTakeUnits) {
