@@ -6,7 +6,7 @@
 namespace gemmd {
 namespace {
 
-v1::PlanSource ToProto(PlanSource source) {
+v1::PlanSource SourceToProto(PlanSource source) {
   switch (source) {
     case PlanSource::kModel: return v1::PLAN_SOURCE_MODEL;
     case PlanSource::kMeasured: return v1::PLAN_SOURCE_MEASURED;
@@ -15,7 +15,7 @@ v1::PlanSource ToProto(PlanSource source) {
   return v1::PLAN_SOURCE_UNSPECIFIED;
 }
 
-v1::Activation ToProto(Activation act) {
+v1::Activation ActivationToProto(Activation act) {
   switch (act) {
     case Activation::kNone: return v1::ACTIVATION_NONE;
     case Activation::kRelu: return v1::ACTIVATION_RELU;
@@ -25,7 +25,7 @@ v1::Activation ToProto(Activation act) {
   return v1::ACTIVATION_NONE;
 }
 
-v1::StageLimit ToProto(StageLimit limit) {
+v1::StageLimit LimitToProto(StageLimit limit) {
   switch (limit) {
     case StageLimit::kNone: return v1::STAGE_LIMIT_NONE;
     case StageLimit::kSharedMemory: return v1::STAGE_LIMIT_SHARED_MEMORY;
@@ -93,7 +93,7 @@ v1::Problem ToProto(const GemmProblem& problem) {
   out.set_beta(problem.beta);
   out.set_bias_axis(problem.bias == BiasAxis::kPerRow ? v1::BIAS_AXIS_PER_ROW
                                                       : v1::BIAS_AXIS_PER_COLUMN);
-  out.set_activation(ToProto(problem.act));
+  out.set_activation(ActivationToProto(problem.act));
   out.set_deterministic(problem.deterministic);
   return out;
 }
@@ -142,8 +142,8 @@ v1::Plan ToProto(const Plan& plan) {
   out.set_kernel(std::string(plan.kernel()));
   out.set_stages(plan.stages);
   out.set_split_k(plan.split_k);
-  out.set_source(ToProto(plan.source));
-  out.set_limit(ToProto(plan.limit));
+  out.set_source(SourceToProto(plan.source));
+  out.set_limit(LimitToProto(plan.limit));
   out.set_resident_blocks(plan.resident_blocks);
   out.set_smem_bytes(plan.smem_bytes);
   if (plan.predicted_seconds > 0) *out.mutable_predicted() = SecondsToProto(plan.predicted_seconds);

@@ -44,6 +44,7 @@ struct Transposes {
 };
 inline constexpr Transposes kAllTransposes[] = {
     {Op::kN, Op::kN}, {Op::kN, Op::kT}, {Op::kT, Op::kN}, {Op::kT, Op::kT}};
+inline constexpr Transposes kNN = kAllTransposes[0];
 
 // Packed, batch 1.
 GemmProblem MakeProblem(TypePair types, Transposes ops, int64_t m, int64_t n, int64_t k,

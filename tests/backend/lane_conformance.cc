@@ -17,8 +17,6 @@
 namespace gemmd {
 namespace {
 
-constexpr Transposes kNN = {Op::kN, Op::kN};
-
 std::vector<GemmData*> Pointers(std::vector<GemmData>& data) {
   std::vector<GemmData*> pointers;
   for (GemmData& one : data) pointers.push_back(&one);

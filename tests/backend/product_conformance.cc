@@ -17,8 +17,6 @@ namespace {
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
-constexpr Transposes kNN = {Op::kN, Op::kN};
-
 std::vector<double> Elements(const GemmData& data) {
   std::vector<double> values(static_cast<size_t>(data.problem().m * data.problem().n));
   for (size_t i = 0; i < values.size(); ++i) values[i] = data.ResultAt(static_cast<int64_t>(i));

@@ -10,18 +10,12 @@
 #include <gtest/gtest.h>
 
 #include "kernels/plan/gemv_shape.h"
+#include "tests/support/problems.h"
 
 namespace gemmd {
 namespace {
 
 using testing::HasSubstr;
-
-GemmProblem Problem(int64_t m, int64_t n, int64_t k, DType type = DType::kBF16) {
-  GemmProblem p;
-  p.m = m, p.n = n, p.k = k;
-  p.type_a = p.type_b = p.type_d = type;
-  return WithPackedLayouts(p);
-}
 
 Planner H200() { return Planner(H200Traits()); }
 

@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/core/device_traits.h"
+#include "tests/support/problems.h"
 
 namespace gemmd {
 namespace {
@@ -38,13 +39,6 @@ class FakeTimer : public PlanTimer {
  private:
   const std::function<double(const Plan&)> seconds_;
 };
-
-GemmProblem Problem(int64_t m, int64_t n, int64_t k) {
-  GemmProblem p;
-  p.m = m, p.n = n, p.k = k;
-  p.type_a = p.type_b = p.type_d = DType::kBF16;
-  return WithPackedLayouts(p);
-}
 
 TEST(TuneTest, FindsAPlanThatTheModelThinksSlower) {
   const Planner planner(H200Traits());

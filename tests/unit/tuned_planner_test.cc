@@ -12,15 +12,10 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/problems.h"
+
 namespace gemmd {
 namespace {
-
-GemmProblem Problem(int64_t m, int64_t n, int64_t k, DType type = DType::kBF16) {
-  GemmProblem p;
-  p.m = m, p.n = n, p.k = k;
-  p.type_a = p.type_b = p.type_d = type;
-  return WithPackedLayouts(p);
-}
 
 PlanConstraints Asking(std::optional<int> row, std::optional<int> stages = std::nullopt,
                        std::optional<int> split_k = std::nullopt) {

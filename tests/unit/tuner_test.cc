@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/manual_backend.h"
+#include "tests/support/problems.h"
 
 namespace gemmd {
 namespace {
@@ -23,13 +24,6 @@ using ::testing::HasSubstr;
 using testing::ManualBackend;
 
 constexpr std::chrono::seconds kLongEnough{30};
-
-GemmProblem Problem(int64_t m, int64_t n, int64_t k, DType type = DType::kBF16) {
-  GemmProblem problem;
-  problem.m = m, problem.n = n, problem.k = k;
-  problem.type_a = problem.type_b = problem.type_d = type;
-  return WithPackedLayouts(problem);
-}
 
 class CountingObserver : public TuningObserver {
  public:

@@ -14,6 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tests/support/problems.h"
+
 namespace gemmd {
 namespace {
 
@@ -22,13 +24,6 @@ using testing::HasSubstr;
 using testing::Not;
 
 constexpr const char* kBuild = "0.1.0 (abc)";
-
-GemmProblem Problem(int64_t m, int64_t n, int64_t k) {
-  GemmProblem p;
-  p.m = m, p.n = n, p.k = k;
-  p.type_a = p.type_b = p.type_d = DType::kBF16;
-  return WithPackedLayouts(p);
-}
 
 class TuningFileTest : public testing::Test {
  protected:

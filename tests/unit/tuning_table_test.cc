@@ -5,15 +5,10 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/problems.h"
+
 namespace gemmd {
 namespace {
-
-GemmProblem Problem(int64_t m, int64_t n, int64_t k) {
-  GemmProblem p;
-  p.m = m, p.n = n, p.k = k;
-  p.type_a = p.type_b = p.type_d = DType::kBF16;
-  return WithPackedLayouts(p);
-}
 
 TuningEntry Entry(const GemmProblem& problem, double seconds = 1e-3) {
   return {problem, {{Plan{.row = 0, .stages = 2}, seconds}}};
