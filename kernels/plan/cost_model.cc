@@ -11,60 +11,62 @@ namespace {
 // Constants of the model, in clocks of the highest SM clock. Fitted to stage sweeps and to plans of
 // random shapes on an H200 (kernels/README.md).
 constexpr double kLaunchSeconds = 2.5e-6;
-constexpr double kPanelLatencyClocks = 1370;   // L: asked for to readable, under load
-constexpr double kStepOverheadClocks = 300;    // O: barrier and first fragments
-constexpr double kLoneWarpStepClocks = 681.4;  // O where one warp asks for all of a panel
-constexpr double kMmaFlopsPerClock = 2100;     // tensor issue alone
-constexpr double kSmemBytesPerClock = 216;     // what fragments and panels add to it
+constexpr double kPanelLatencyClocks = 1370;  // L: asked for to readable, under load
+constexpr double kStepOverheadClocks = 300;   // O: barrier and first fragments
+constexpr double kMmaFlopsPerClock = 2100;    // tensor issue alone
+constexpr double kSmemBytesPerClock = 216;    // what fragments and panels add to it
 constexpr double kSimtFlopsPerClock = 150;
 constexpr double kEpilogueBytesPerClock = 11;  // of D, and again of C
 
 // The same for the TMA kernel, which is alone on its SM and fetches the next tile's first panels
 // while it stores the last.
-constexpr double kTmaLaunchSeconds = 1.542e-6;   // and its first panels
-constexpr double kTmaRingLatencyClocks = 885.6;  // L within the ring
-constexpr double kWgmmaFlopsPerClock = 3123;
-constexpr double kTmaStepClocks = 393;          // a step never takes less than this
-constexpr double kTmaStepClocksPer64K = 34.23;  // and this for each 64 values of K
-constexpr double kUnalignedRows = 2.408;
-constexpr double kTmaStoreClocks = 312.4;
+constexpr double kTmaLaunchSeconds = 1.51e-6;  // and its first panels
+constexpr double kTmaRingLatencyClocks = 846;  // L within the ring
+constexpr double kWgmmaFlopsPerClock = 3101;
+constexpr double kTmaStepClocks = 413;         // a step never takes less than this
+constexpr double kTmaStepClocksPer64K = 52.4;  // and this for each 64 values of K
+constexpr double kUnalignedRows = 2.41;
+constexpr double kTmaStoreClocks = 337;
 constexpr double kTmaStoreBytesPerClock = 14.93;
 // Panels into one SM. Two SMs share a way to the L2 cache and to memory; blocks come to every
 // other SM first, so up to half as many as SMs have one each to themselves.
-constexpr double kTmaBytesPerClock = 54;
-constexpr double kAloneGain = 1.356;
-constexpr double kTwoSmsBytesPerSecond = 79e9;  // from memory
+constexpr double kTmaBytesPerClock = 52.9;
+constexpr double kAloneGain = 1.43;
+constexpr double kTwoSmsBytesPerSecond = 86e9;  // from memory
 // A narrow panel is a few lines of L2 that all blocks ask for, row by row: in every step, and at
 // the start, when all are in the same one, beyond what the launch hides.
-constexpr double kClocksPerAsk = 1.108;
+constexpr double kClocksPerAsk = 1.22;
 constexpr double kClocksPerFirstAsk = 4.05;
-constexpr double kHiddenAskClocks = 515;
+constexpr double kHiddenAskClocks = 456;
 // Pairs: each waits for the other now and then.
-constexpr double kPairSeconds = 0.1518e-6;
-constexpr double kPairStep = 1.054;
-constexpr double kPairStream = 1.037;
-constexpr double kPairStepInTurns = 1.012;  // in ping-pong
+constexpr double kPairSeconds = 0.165e-6;
+constexpr double kPairStep = 1.03;
+constexpr double kPairStream = 1.05;
+constexpr double kPairStepInTurns = 1.03;  // in ping-pong
 // Device memory: what it delivers in long, and in the beginning.
-constexpr double kReachedBandwidth = 0.8999;  // of the copy rate
-constexpr double kRampSeconds = 0.1314e-6;
+constexpr double kReachedBandwidth = 0.84;  // of the copy rate
+constexpr double kRampSeconds = 0.146e-6;
 // Parts: the second kernel, and what reads and writes them.
-constexpr double kSumSeconds = 1.669e-6;
-constexpr double kSumBytesPerSecond = 2.839e12;
+constexpr double kSumSeconds = 1.41e-6;
+constexpr double kSumBytesPerSecond = 3.14e12;
 // What a launch that starts early saves where the one before it leaves half of the SMs free; and
 // both kernels of a split do.
-constexpr double kRoomSeconds = 0.4173e-6;
-constexpr double kRoomOfPartsSeconds = 0.6733e-6;
+constexpr double kRoomSeconds = 0.476e-6;
+constexpr double kRoomOfPartsSeconds = 0.276e-6;
 
-// The GEMV kernel: what its start and end take beside the stream, how much of the bandwidth the
+// The GEMV kernel: what a round of blocks takes beside the stream, how much of the bandwidth the
 // stream gets, and what one SM can multiply by one vector of it.
-constexpr double kGemvRoundSeconds = 4.011e-6;  // of blocks, at least
-// Added to that where vectors with K across their rows are turned around first.
-constexpr double kGemvTurnSeconds = 0.1441e-6;
-constexpr double kGemvTurnSecondsPerK = 0.2552e-9;
-constexpr double kGemvLaunchSeconds = 1.5e-6;
-constexpr double kGemvBandwidthShare = 0.9;
-constexpr double kGemvBytesPerClock = 40;
-constexpr double kGemvGatherBytes = 16;  // that a block reads for a value of K across the vectors
+constexpr double kGemvRoundSeconds = 2.8e-6;
+constexpr double kGemvBandwidthShare = 0.96;
+constexpr double kGemvBytesPerClock = 47;
+// Threads that share out K walk it in steps, which wait for their loads: of 256 values a warp where
+// K is contiguous, else of one value a thread. Each further vector adds a part of that.
+constexpr double kGemvContiguousStepSeconds = 0.155e-6;
+constexpr double kGemvStridedStepSeconds = 0.097e-6;
+constexpr double kGemvPartOfVector = 0.29;
+// Added where vectors with K across their rows are turned around first.
+constexpr double kGemvTurnSeconds = 0.41e-6;
+constexpr double kGemvTurnSecondsPerK = 0.11e-9;
 
 // What was fitted to an H200, for a device that calibration found to differ from one. Measured
 // figures and fitted ones are not the same (a ring that only loads is not one under products), but
@@ -105,11 +107,10 @@ double StepClocks(const KernelConfig& c, const RingCalibration& ring) {
 double WaveClocks(const KernelConfig& c, const GemmProblem& p, const TileShape& shape, int stages,
                   double resident, const RingCalibration& ring) {
   const double step = StepClocks(c, ring);
-  const double overhead = Threads(c) == 32 ? kLoneWarpStepClocks : kStepOverheadClocks;
   const double period =
-      stages == 1
-          ? std::max(resident * step + overhead, ring.latency_clocks + step)
-          : std::max({resident * step, step + overhead, ring.latency_clocks / (stages - 1)});
+      stages == 1 ? std::max(resident * step + kStepOverheadClocks, ring.latency_clocks + step)
+                  : std::max({resident * step, step + kStepOverheadClocks,
+                              ring.latency_clocks / (stages - 1)});
   const double tile_bytes = 1.0 * c.block_m * c.block_n * SizeOf(p.type_d);
   const double epilogue = resident * tile_bytes * (p.reads_c() ? 2 : 1) / kEpilogueBytesPerClock;
   return ring.latency_clocks + static_cast<double>(shape.k_tiles) * period + epilogue;
@@ -316,16 +317,20 @@ double GemvSeconds(const GemmProblem& p, const DeviceTraits& traits) {
   const GemvShape shape = GemvShapeOf(p, traits.sm_count);
   const auto batch = static_cast<double>(p.batch), k = static_cast<double>(p.k);
   const double blocks = static_cast<double>(shape.blocks()) * batch;
-  double bytes = static_cast<double>(shape.lines) * k * SizeOf(p.type_a) * batch;
-  if (!shape.vectors_k_contiguous) bytes += blocks * k * kGemvGatherBytes;
+  const double bytes = static_cast<double>(shape.lines) * k * SizeOf(p.type_a) * batch;
   const double sms = std::min<double>(blocks, traits.sm_count);
   const double rounds = std::ceil(blocks / (1.0 * traits.sm_count * shape.blocks_per_sm()));
+  const int vectors = shape.vectors_of_kernel();
   const double stream =
       std::max(UniqueBytes(p) / (kGemvBandwidthShare * traits.hbm_bytes_per_second),
-               bytes * shape.vectors_of_kernel() / (sms * kGemvBytesPerClock * traits.clock_hz));
+               bytes * vectors / (sms * kGemvBytesPerClock * traits.clock_hz));
+  const double step_seconds =
+      shape.matrix_k_contiguous ? kGemvContiguousStepSeconds / (256 * shape.warps_per_line)
+                                : kGemvStridedStepSeconds * shape.lanes_across / (32 * kGemvWarps);
+  const double steps = k * step_seconds * (1 + kGemvPartOfVector * (vectors - 1));
   const bool turns = shape.matrix_k_contiguous && !shape.vectors_k_contiguous;
   const double turn = turns ? kGemvTurnSeconds + kGemvTurnSecondsPerK * k : 0;
-  return std::max(rounds * (kGemvRoundSeconds + turn), kGemvLaunchSeconds + stream);
+  return rounds * kGemvRoundSeconds + turn + SmoothMax(stream, steps);
 }
 
 }  // namespace

@@ -14,13 +14,16 @@
 // The TMA kernel has one block an SM, whose step takes L + C for S = 1 and about the larger of C
 // and L / (S - 1) above; the next tile's panels are already on their way when a tile ends, so L is
 // paid once a launch. In ping-pong a tile's store is paid once a launch too.
+// Its turns, all blocks computing a tile each, are never shorter than their share of the unique
+// bytes takes; the last one, in which fewer blocks may draw on memory, is predicted by itself.
 //
-// The GEMV kernel takes what its bytes take, from device memory at most of its bandwidth or into
-// the SMs that have a block, but at least so much for each round of resident blocks.
+// The GEMV kernel takes so much for each round of resident blocks, and what its bytes take, from
+// device memory at most of its bandwidth or into the SMs that have a block, or the steps in which
+// its threads walk K.
 //
 // Beside that it knows what a step of a small tile takes at least, what a pair of blocks saves and
-// loses, what panels cost that all blocks ask for, what few blocks can draw from device memory, and
-// what it costs to add up the parts of a split-K. All constants are fitted to measured plans of an
+// loses, what panels cost that all blocks ask for, that two SMs share a way to the L2 cache and to
+// memory, and what it costs to add up the parts of a split-K. All constants are fitted to measured plans of an
 // H200 (gemmd_bench plans, sweep and selection). L, the bandwidth into an SM and the FLOPs of its
 // tensor cores are scaled by what calibration finds of the device (kernels/core/calibration.h).
 #pragma once

@@ -107,6 +107,12 @@ bool IsWorthALook(const KernelConfig& c, int stages, int last, Search which) {
   return StoresTileAtOnce(c, stages) && !StoresTileAtOnce(c, stages + 1);
 }
 
+// A tile of one warp is for batches of products that fit it; of more tiles an SM has too many to
+// feed one by one.
+bool IsForOthers(const KernelConfig& c, const GemmProblem& p) {
+  return Threads(c) == 32 && (p.m > c.block_m || p.n > c.block_n);
+}
+
 // Visits every plan that meets the constraints, with its prediction and without the rest, of equals
 // the earlier row, the fewer parts and the fewer stages first.
 template <typename Visit>
@@ -115,6 +121,7 @@ void ForEachPlan(const GemmProblem& p, const PlanConstraints& constraints, Searc
   for (int row = 0; row < kKernelRows; ++row) {
     const KernelConfig& c = kKernelTable[row].config;
     if (constraints.row.value_or(row) != row || !TakesTypes(c, p, traits)) continue;
+    if (!constraints.row && IsForOthers(c, p)) continue;
     if (c.max_stages == 0) {
       if (c.family == Family::kGemv && !constraints.stages &&
           constraints.split_k.value_or(1) == 1) {
