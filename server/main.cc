@@ -8,6 +8,7 @@
 #include <string>
 
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include "server/config.h"
 #include "server/log.h"
@@ -27,13 +28,22 @@ constexpr std::chrono::milliseconds kLastAnswers{500};
 // What a drain gives callers to read their replies once all products have ended.
 constexpr std::chrono::seconds kReplyGrace{5};
 
-// Ends the process without destructors, which would wait for work that may never end.
-[[noreturn]] void CutShort(Server& server, PortFile& port_file, int exit_code) {
+// Ends the process without destructors. Those of gRPC wait up to 10 s for a thread that polls
+// connections which are gone, those of /metrics up to 2 s for theirs, and no setting shortens
+// either; those of the devices wait for work that may never end. Everything that outlives the
+// process has its last state when this is called. Not std::_Exit, which the thread sanitizer does
+// not see.
+[[noreturn]] void Leave(PortFile& port_file, spdlog::logger& log, int exit_code) {
+  port_file.Remove();
+  log.flush();
+  _exit(exit_code);
+}
+
+[[noreturn]] void CutShort(Server& server, PortFile& port_file, spdlog::logger& log,
+                           int exit_code) {
   server.CutQueue();
   server.WaitIdle(SteadyClock::now() + kLastAnswers);
-  port_file.Remove();
-  spdlog::default_logger()->flush();
-  std::_Exit(exit_code);
+  Leave(port_file, log, exit_code);
 }
 
 std::string Remaining(const Server& server) {
@@ -50,13 +60,13 @@ void Drain(Server& server, const Config& config, const Signals& signals, PortFil
   const auto obey_second_signal = [&] {
     if (signals.Wait(std::chrono::milliseconds(0)) == 0) return;
     log.error("second signal: {}", Remaining(server));
-    CutShort(server, port_file, kExitCut);
+    CutShort(server, port_file, log, kExitCut);
   };
   while (!server.WaitProducts(SteadyClock::now() + kSignalInterval)) {
     obey_second_signal();
     if (SteadyClock::now() >= deadline) {
       log.error("drain-timeout={}ms passed: {}", config.drain_timeout.count(), Remaining(server));
-      CutShort(server, port_file, kExitCut);
+      CutShort(server, port_file, log, kExitCut);
     }
     if (!server.healthy()) return;
   }
@@ -73,8 +83,8 @@ void Drain(Server& server, const Config& config, const Signals& signals, PortFil
   }
 }
 
-int Serve(Server& server, const Config& config, const Signals& signals, PortFile& port_file,
-          spdlog::logger& log) {
+[[noreturn]] void Serve(Server& server, const Config& config, const Signals& signals,
+                        PortFile& port_file, spdlog::logger& log) {
   int signal = 0;
   while (signal == 0 && server.healthy()) signal = signals.Wait(kHealthInterval);
   if (signal != 0) {
@@ -86,11 +96,11 @@ int Serve(Server& server, const Config& config, const Signals& signals, PortFile
   if (!server.healthy()) {
     log.error("a device was lost; the server ends so that it can be started anew");
     server.StartDrain();
-    CutShort(server, port_file, kExitDeviceLost);
+    CutShort(server, port_file, log, kExitDeviceLost);
   }
   server.Shutdown();
   log.info("drained");
-  return EXIT_SUCCESS;
+  Leave(port_file, log, EXIT_SUCCESS);
 }
 
 int Fail(const Status& status) {
@@ -129,7 +139,7 @@ int Run(int argc, char** argv) {
   if (const Status status = port_file->Write(Addresses(**server)); !status.ok()) {
     return refuse(status);
   }
-  return Serve(**server, config, signals, *port_file, *log);
+  Serve(**server, config, signals, *port_file, *log);
 }
 
 }  // namespace

@@ -70,9 +70,9 @@ class Process {
 
   void Signal(int number) const { kill(pid_, number); }
 
-  // Its exit code; -1 when a signal ended it or it did not end in time.
-  int Wait() {
-    const auto limit = std::chrono::steady_clock::now() + kLongEnough;
+  // Its exit code; -1 when a signal ended it or it did not end within `time`.
+  int Wait(std::chrono::milliseconds time = kLongEnough) {
+    const auto limit = std::chrono::steady_clock::now() + time;
     int status = 0;
     while (pid_ > 0 && std::chrono::steady_clock::now() < limit) {
       if (waitpid(pid_, &status, WNOHANG) == pid_) {

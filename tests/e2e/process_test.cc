@@ -25,6 +25,9 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
+// What a drained server may take to end. Its libraries would take 2 to 10 s.
+constexpr std::chrono::milliseconds kSoon{1500};
+
 class ProcessTest : public ::testing::Test {
  protected:
   static std::chrono::system_clock::time_point Deadline() {
@@ -116,7 +119,7 @@ TEST_F(ProcessTest, IdleServerEndsAtOnceAndLogsJsonLines) {
   EXPECT_EQ(ReadFile(process.port_file()),
             "grpc " + grpc + "\nmetrics " + process.Address("metrics") + "\n");
   process.Signal(SIGTERM);
-  EXPECT_EQ(process.Wait(), 0);
+  EXPECT_EQ(process.Wait(kSoon), 0);
   EXPECT_NE(access(process.port_file().c_str(), F_OK), 0) << "it names a server that is gone";
   std::istringstream lines(process.output());
   int count = 0;
@@ -126,6 +129,19 @@ TEST_F(ProcessTest, IdleServerEndsAtOnceAndLogsJsonLines) {
   }
   EXPECT_GE(count, 3);
   EXPECT_THAT(process.output(), HasSubstr("\\\""));  // the device's name, quoted in its line
+}
+
+// A message of that size stays with gRPC longest: its own thread polls for the rest of it.
+TEST_F(ProcessTest, ServerEndsSoonAfterALargeProduct) {
+  Process process(Args());
+  auto stub = Connect(process);
+  ASSERT_NE(stub, nullptr) << process.output();
+  const v1::GemmRequest request = OnesRequest(2700, 2700, 2700);
+  EXPECT_TRUE(AsyncCall(stub.get(), request, Deadline()).Wait().ok());
+  stub = nullptr;  // ends the connection
+  process.Signal(SIGTERM);
+  EXPECT_EQ(process.Wait(kSoon), 0) << process.output();
+  EXPECT_THAT(process.output(), HasSubstr("drained"));
 }
 
 TEST_F(ProcessTest, ReplyThatNobodyReadsDoesNotMakeADrainFail) {
