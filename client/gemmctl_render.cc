@@ -2,7 +2,7 @@
 #include <cstdio>
 #include <utility>
 
-#include "client/files.h"
+#include "kernels/core/files.h"
 #include "client/gemmctl.h"
 
 namespace gemmd::ctl {

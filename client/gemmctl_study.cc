@@ -3,7 +3,7 @@
 
 #include <unistd.h>
 
-#include "client/files.h"
+#include "kernels/core/files.h"
 #include "client/gemmctl.h"
 #include "client/interrupt.h"
 #include "client/study_plot.h"

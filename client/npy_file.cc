@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "client/files.h"
+#include "kernels/core/files.h"
 #include "client/npy.h"
 #include "kernels/core/checked.h"
 #include "kernels/core/numeric.h"

@@ -1,9 +1,10 @@
-#include "client/files.h"
+#include "kernels/core/files.h"
 
 #include <filesystem>
 #include <string>
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 namespace gemmd {
@@ -45,6 +46,41 @@ TEST_F(FilesTest, WhatIsNotCommittedLeavesTheOldFileAndNothingElse) {
   EXPECT_EQ(Count(), 1U);
   ASSERT_TRUE(CheckWritable(Path("b")).ok());
   EXPECT_EQ(Count(), 1U);
+}
+
+TEST_F(FilesTest, ALinkStaysALinkWhereverItLeads) {
+  std::filesystem::create_symlink("b", Path("link"));
+  std::filesystem::create_symlink("link", Path("link2"));
+  ASSERT_TRUE(WriteText(Path("link2"), "new").ok()) << "makes what a dangling link leads to";
+  EXPECT_TRUE(std::filesystem::is_symlink(Path("link2")));
+  EXPECT_FALSE(std::filesystem::is_symlink(Path("b")));
+  EXPECT_EQ(*ReadText(Path("b"), 100), "new");
+  ASSERT_TRUE(WriteText(Path("link"), "newer").ok());
+  EXPECT_TRUE(std::filesystem::is_symlink(Path("link")));
+  EXPECT_EQ(*ReadText(Path("b"), 100), "newer");
+  std::filesystem::create_symlink("circle", Path("circle"));
+  EXPECT_NE(CheckWritable(Path("circle")).message().find("symbolic links"), std::string::npos);
+}
+
+TEST_F(FilesTest, ANewFileHasTheModeThatTheProcessGives) {
+  const mode_t before = umask(027);
+  ASSERT_TRUE(WriteText(Path("a"), "x").ok());
+  umask(before);
+  EXPECT_EQ(std::filesystem::status(Path("a")).permissions(), std::filesystem::perms{0640});
+}
+
+TEST_F(FilesTest, OneFileUnderTwoNamesIsTheSame) {
+  EXPECT_TRUE(SameFile(Path("a"), folder_ + "/./a")) << "before it is there";
+  EXPECT_FALSE(SameFile(Path("a"), Path("b")));
+  ASSERT_TRUE(WriteText(Path("a"), "x").ok());
+  EXPECT_TRUE(SameFile(Path("a"), Path("../") + folder_.substr(folder_.rfind('/') + 1) + "/a"));
+  EXPECT_FALSE(SameFile(Path("a"), Path("b")));
+  std::filesystem::create_hard_link(Path("a"), Path("hard"));
+  std::filesystem::create_symlink("a", Path("soft"));
+  EXPECT_TRUE(SameFile(Path("a"), Path("hard")));
+  EXPECT_TRUE(SameFile(Path("hard"), Path("soft")));
+  std::filesystem::create_symlink("b", Path("dangling"));
+  EXPECT_TRUE(SameFile(Path("dangling"), Path("b")));
 }
 
 TEST_F(FilesTest, PathsThatCannotBeWrittenAreNamed) {

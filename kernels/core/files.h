@@ -1,4 +1,4 @@
-// Files as gemmctl reads and writes them. Statuses name the path: NOT_FOUND, PERMISSION_DENIED,
+// Files that are read or replaced as a whole. Statuses name the path: NOT_FOUND, PERMISSION_DENIED,
 // RESOURCE_EXHAUSTED or UNKNOWN with the system's reason, INVALID_ARGUMENT for what is no file.
 #pragma once
 
@@ -31,26 +31,43 @@ Status SystemError(const std::string& path, std::string_view doing);
 // All of a file or a pipe. OUT_OF_RANGE for more than `max_bytes`.
 StatusOr<std::string> ReadText(const std::string& path, int64_t max_bytes);
 
-// A regular file that is written or replaced as a whole: a reader sees the old one or the whole new
-// one, which keeps the old one's mode. What is not committed leaves nothing behind.
+// Where the links that `path` may be lead: the file itself, which need not be there. UNKNOWN for
+// links that lead in a circle.
+StatusOr<std::string> FollowLinks(const std::string& path);
+
+// Whether both name one file, or would once it is there. False where that cannot be known.
+bool SameFile(const std::string& a, const std::string& b);
+
+enum class FileMode : uint8_t {
+  kOfOld,  // that of the file that is replaced; of a new one, what the process gives to files
+  kNew,    // everybody may read, the owner may write
+};
+
+// A regular file that is written or replaced as a whole: whatever ends the process or the machine,
+// a reader finds the old one or the whole new one. A link stays a link. What is not committed
+// leaves nothing behind.
 class ReplacedFile {
  public:
-  static StatusOr<ReplacedFile> Create(const std::string& path);
+  static StatusOr<ReplacedFile> Create(const std::string& path, FileMode mode = FileMode::kOfOld);
   ~ReplacedFile();
   ReplacedFile(ReplacedFile&& other) noexcept;
   ReplacedFile& operator=(ReplacedFile&&) = delete;
   ReplacedFile(const ReplacedFile&) = delete;
   ReplacedFile& operator=(const ReplacedFile&) = delete;
 
+  int fd() const { return file_.fd(); }
+  const std::string& target() const { return target_; }  // the file itself, where `path` is a link
+
   Status Write(const void* data, int64_t bytes);
-  Status Commit();  // once
+  // Once: the file is on the disk before it has its name, and its name is when this returns.
+  Status Commit();
 
  private:
   ReplacedFile(std::string path, std::string target, std::string temporary, int fd);
 
-  std::string path_;       // as the caller named it
-  std::string target_;     // the file itself, where `path_` is a link
-  std::string temporary_;  // beside it; empty: nothing to remove
+  std::string path_;  // as the caller named it
+  std::string target_;
+  std::string temporary_;  // beside target_; empty: nothing to remove
   File file_;
 };
 
