@@ -69,7 +69,7 @@ constexpr Setting kSettings[] = {
     {"max-reply-bytes", &Texts::max_reply_bytes, "SIZE",
      "Most bytes of results that wait, run, or are not read by their caller yet"},
     {"drain-timeout", &Texts::drain_timeout, "TIME", "How long SIGTERM lets work finish"},
-    {"tuning-file", &Texts::tuning_file, "PATH", "Keep what tuning learns here"},
+    {"tuning-file", &Texts::tuning_file, "PATH", "Keep what tuning learns here, in a file of this server alone"},
     {"background-tuning", &Texts::background_tuning, "on|off",
      "Time plans of served problems while nothing else runs"},
     {"background-share", &Texts::background_share, "PERCENT",

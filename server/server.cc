@@ -55,7 +55,7 @@ std::vector<TuningDevice> TuningDevices(const std::vector<Backend*>& backends, E
 }
 
 // Whether the planner now has what the file holds. Nothing in a file keeps a server from starting.
-bool LoadTuning(const TuningFile& file, TunedPlanner& planner, spdlog::logger& log) {
+bool LoadTuning(TuningFile& file, TunedPlanner& planner, spdlog::logger& log) {
   const StatusOr<LoadedTuning> loaded = file.Load(planner);
   if (loaded.status().code() == StatusCode::kNotFound) {
     log.info("tuning-file={} is not there yet", file.path());
@@ -70,13 +70,28 @@ bool LoadTuning(const TuningFile& file, TunedPlanner& planner, spdlog::logger& l
     log.warn("tuning-file={}: {}; the model has the calibration that it comes with", file.path(),
              loaded->calibration.message());
   }
+  const std::string known =
+      std::to_string(loaded->problems) + (loaded->problems == 1 ? " problem" : " problems");
   if (loaded->skipped > 0) {
-    log.warn("tuning-file={}: {} problems, and {} left out that this server cannot run",
-             file.path(), loaded->problems, loaded->skipped);
+    log.warn("tuning-file={}: {}, and {} left out that this server cannot run", file.path(), known,
+             loaded->skipped);
   } else {
-    log.info("tuning-file={}: {} problems", file.path(), loaded->problems);
+    log.info("tuning-file={}: {}", file.path(), known);
+  }
+  if (loaded->dropped > 0) {
+    log.warn(
+        "tuning-file={}: {} problems more than the limit {}; the first of the file are left out",
+        file.path(), loaded->dropped, TuningTable::kMaxEntries);
   }
   return true;
+}
+
+// A start without the lock is better than none: nothing may be writable here.
+Status LockTuning(TuningFile& file, spdlog::logger& log) {
+  Status status = file.Lock();
+  if (status.code() != StatusCode::kUnavailable) return status;
+  log.warn("{}; nothing keeps another server from using it too", status.message());
+  return OkStatus();
 }
 
 RpcOptions MakeRpcOptions(const Config& config, const BuildFacts& build,
@@ -143,6 +158,7 @@ StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, BackendSet
   if (!config.tuning_file.empty()) {
     parts->tuning_file = std::make_unique<TuningFile>(config.tuning_file,
                                                       build.version + " (" + build.revision + ")");
+    RETURN_IF_ERROR(LockTuning(*parts->tuning_file, *parts->log));
     tuning_file_loaded = LoadTuning(*parts->tuning_file, planner, *parts->log);
     save = [file = parts->tuning_file.get(), &planner] { return file->Save(planner); };
   }

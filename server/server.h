@@ -24,7 +24,8 @@ BuildFacts ThisBuild();
 
 class Server {  // Thread-safe, but for Shutdown and the destructor.
  public:
-  // Serves when it returns. FAILED_PRECONDITION naming the address when one cannot be bound.
+  // Serves when it returns. FAILED_PRECONDITION naming the address when one cannot be
+  // bound, or the tuning file when another process has it.
   static StatusOr<std::unique_ptr<Server>> Start(const Config& config, BackendSet backends,
                                                  const BuildFacts& build,
                                                  std::shared_ptr<spdlog::logger> log);

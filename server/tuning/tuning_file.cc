@@ -1,5 +1,6 @@
 #include "server/tuning/tuning_file.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -10,6 +11,7 @@
 
 #include <fcntl.h>
 #include <google/protobuf/util/json_util.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -20,22 +22,7 @@ namespace {
 
 constexpr int kFormatVersion = 1;
 constexpr mode_t kEverybodyReads = 0644;
-
-class File {  // Owns a descriptor.
- public:
-  explicit File(int fd) : fd_(fd) {}
-  ~File() {
-    if (fd_ >= 0) close(fd_);
-  }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-
-  int fd() const { return fd_; }
-  bool ok() const { return fd_ >= 0; }
-
- private:
-  const int fd_;
-};
+constexpr int kMaxKept = 100;  // old files beside the one in use
 
 std::string Setting(const std::string& path) { return "tuning-file=" + path; }
 
@@ -151,20 +138,19 @@ Status Damaged(const std::string& path, const std::string& why) {
   return {StatusCode::kDataLoss, Setting(path) + " is damaged: " + why};
 }
 
-StatusOr<std::string> ReadAll(const std::string& path) {
+// And what fstat() said of it.
+StatusOr<std::string> ReadAll(const std::string& path, struct stat* info) {
   // Without O_NONBLOCK, opening a pipe would wait for somebody to write.
   const File file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   const auto unreadable = [&path](int error) {
     const std::string why = Setting(path) + " cannot be read: " + std::strerror(error);
     return error == ENOENT ? NotFound(why) : Status(StatusCode::kPermissionDenied, why);
   };
-  if (!file.ok()) return unreadable(errno);
-  struct stat info {};
-  if (fstat(file.fd(), &info) != 0) return unreadable(errno);
-  if (!S_ISREG(info.st_mode)) {
+  if (file.fd() < 0 || fstat(file.fd(), info) != 0) return unreadable(errno);
+  if (!S_ISREG(info->st_mode)) {
     return InvalidArgument("tuning-file", Setting(path) + " is not a regular file");
   }
-  const int64_t bytes = info.st_size;
+  const int64_t bytes = info->st_size;
   if (bytes > TuningFile::kMaxBytes) {
     return ResourceExhausted(Setting(path) + " has " + std::to_string(bytes) +
                              " bytes, more than the limit " +
@@ -242,52 +228,55 @@ std::string NowAsText() {
   return {text, length};
 }
 
-bool WriteAll(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t wrote = write(fd, text.data(), text.size());
-    if (wrote < 0 && errno == EINTR) continue;
-    if (wrote < 0) return false;
-    text.remove_prefix(static_cast<size_t>(wrote));
-  }
-  return true;
-}
-
-std::string FolderOf(const std::string& path) {
-  const size_t slash = path.rfind('/');
-  if (slash == std::string::npos) return ".";
-  return slash == 0 ? "/" : path.substr(0, slash);
-}
-
-// The file is on the disk before it has its name, and its name is before this returns.
-Status ReplaceFile(const std::string& path, std::string_view text) {
-  const auto refuse = [&path](int error) {
-    return FailedPrecondition(Setting(path) + " cannot be written: " + std::strerror(error));
-  };
-  std::string unfinished = path + ".XXXXXX";
-  const File file(mkostemp(unfinished.data(), O_CLOEXEC));
-  if (!file.ok()) return refuse(errno);
-  if (!WriteAll(file.fd(), text) || fchmod(file.fd(), kEverybodyReads) != 0 ||
-      fsync(file.fd()) != 0 || std::rename(unfinished.c_str(), path.c_str()) != 0) {
-    const int error = errno;
-    unlink(unfinished.c_str());
-    return refuse(error);
-  }
-  const File folder(open(FolderOf(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!folder.ok() || fsync(folder.fd()) != 0) return refuse(errno);
-  return OkStatus();
-}
-
 }  // namespace
 
 TuningFile::TuningFile(std::string path, std::string build)
     : path_(std::move(path)), build_(std::move(build)) {}
 
-StatusOr<LoadedTuning> TuningFile::Load(TunedPlanner& planner) const {
-  ASSIGN_OR_RETURN(const std::string text, ReadAll(path_));
-  refused_ = true;
+TuningFile::Version TuningFile::VersionOf(const struct stat& info) {
+  return {.device = info.st_dev,
+          .inode = info.st_ino,
+          .bytes = info.st_size,
+          .seconds = info.st_mtim.tv_sec,
+          .nanoseconds = info.st_mtim.tv_nsec};
+}
+
+std::optional<TuningFile::Version> TuningFile::VersionAt(const std::string& path) {
+  struct stat info {};
+  if (stat(path.c_str(), &info) != 0) return std::nullopt;
+  return VersionOf(info);
+}
+
+// Beside the file itself, so that all links to it have one lock, and not on it: a save replaces it.
+Status TuningFile::Lock() {
+  const StatusOr<std::string> target = FollowLinks(path_);
+  const auto unlocked = [this](const std::string& why) {
+    return Unavailable(Setting(path_) + " cannot be locked: " + why);
+  };
+  if (!target.ok()) return unlocked(target.status().message());
+  const std::string path = *target + ".lock";
+  const int fd =
+      open(path.c_str(), O_RDONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, kEverybodyReads);
+  if (fd < 0) return unlocked(path + ": " + std::strerror(errno));
+  lock_.emplace(fd);
+  while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EINTR) continue;
+    const int error = errno;
+    lock_.reset();
+    if (error != EWOULDBLOCK) return unlocked(path + ": " + std::strerror(error));
+    return FailedPrecondition(Setting(path_) + " is in use by another process, which has locked " +
+                              path + "; each server needs a file of its own");
+  }
+  return OkStatus();
+}
+
+StatusOr<LoadedTuning> TuningFile::Load(TunedPlanner& planner) {
+  MutexLock lock(mu_);
+  replaceable_.reset();
+  struct stat info {};
+  ASSIGN_OR_RETURN(const std::string text, ReadAll(path_, &info));
   ASSIGN_OR_RETURN(const v1::TuningFile file, Parse(path_, text));
   RETURN_IF_ERROR(CheckOrigin(path_, file, build_, planner.model().traits()));
-  refused_ = false;
   LoadedTuning loaded;
   if (file.has_calibration()) {
     loaded.calibration = planner.Calibrate(FromProto(file.calibration()));
@@ -298,10 +287,15 @@ StatusOr<LoadedTuning> TuningFile::Load(TunedPlanner& planner) const {
     const bool learnt = entry && planner.Learn(*std::move(entry));
     ++(learnt ? loaded.problems : loaded.skipped);
   }
+  if (planner.entries() == TuningTable::kMaxEntries) {
+    loaded.dropped = std::max(0, loaded.problems - static_cast<int>(TuningTable::kMaxEntries));
+    loaded.problems -= loaded.dropped;
+  }
+  if (loaded.skipped == 0 && loaded.dropped == 0) replaceable_ = VersionOf(info);
   return loaded;
 }
 
-Status TuningFile::Save(const TunedPlanner& planner) const {
+StatusOr<std::string> TuningFile::Text(const TunedPlanner& planner) const {
   const DeviceTraits& traits = planner.model().traits();
   v1::TuningFile file;
   file.set_format_version(kFormatVersion);
@@ -327,8 +321,53 @@ Status TuningFile::Save(const TunedPlanner& planner) const {
     return FailedPrecondition(Setting(path_) + " would have " + std::to_string(text.size()) +
                               " bytes, more than the limit " + std::to_string(kMaxBytes));
   }
-  if (refused_ && std::rename(path_.c_str(), (path_ + ".old").c_str()) == 0) refused_ = false;
-  return ReplaceFile(path_, text);
+  return text;
+}
+
+Status TuningFile::Refuse(const Status& why) const {
+  return FailedPrecondition(Setting(path_) + ": " + why.message());
+}
+
+// Gives what is at `target`, if anything is, a name that nothing has.
+Status TuningFile::KeepOld(const std::string& target) const {
+  for (int i = 0; i < kMaxKept; ++i) {
+    const std::string kept = target + ".old" + (i == 0 ? "" : "." + std::to_string(i));
+    // A second name, so that at no time there is none.
+    if (link(target.c_str(), kept.c_str()) == 0 || errno == ENOENT) return OkStatus();
+    if (errno == EEXIST) continue;
+    // Not every file system has two names for a file, and not to every file of others.
+    if (renameat2(AT_FDCWD, target.c_str(), AT_FDCWD, kept.c_str(), RENAME_NOREPLACE) == 0) {
+      return OkStatus();
+    }
+    if (errno == EEXIST) continue;
+    return FailedPrecondition(Setting(path_) + " is not of this server, and cannot be kept as " +
+                              kept + ": " + std::strerror(errno));
+  }
+  return FailedPrecondition(Setting(path_) + " is not of this server, and cannot be kept: " +
+                            std::to_string(kMaxKept) + " old files beside it are the limit");
+}
+
+Status TuningFile::Save(const TunedPlanner& planner) {
+  ASSIGN_OR_RETURN(const std::string text, Text(planner));
+  MutexLock lock(mu_);
+  const StatusOr<std::string> target = FollowLinks(path_);
+  if (!target.ok()) return Refuse(target.status());
+  const bool replaceable = replaceable_ && replaceable_ == VersionAt(*target);
+  // What could not be read must not make the new one unreadable too.
+  StatusOr<ReplacedFile> file =
+      ReplacedFile::Create(*target, replaceable ? FileMode::kOfOld : FileMode::kNew);
+  if (!file.ok()) return Refuse(file.status());
+  Status status = file->Write(text.data(), static_cast<int64_t>(text.size()));
+  if (!status.ok()) return Refuse(status);
+  struct stat written {};
+  if (fstat(file->fd(), &written) != 0) return Refuse(SystemError(path_, "look at"));
+  if (!replaceable) {
+    RETURN_IF_ERROR(KeepOld(*target));
+    replaceable_ = VersionAt(*target);
+  }
+  status = file->Commit();
+  if (VersionAt(*target) == VersionOf(written)) replaceable_ = VersionOf(written);
+  return status.ok() ? status : Refuse(status);
 }
 
 }  // namespace gemmd

@@ -3,6 +3,8 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -192,6 +194,25 @@ TEST_F(ProcessTest, TakenPortsEndTheStartWithTheAddress) {
   EXPECT_EQ(metrics.Wait(), 1);
   EXPECT_THAT(metrics.output(), AllOf(HasSubstr("metrics="), HasSubstr(address)));
   close(taken);
+}
+
+TEST_F(ProcessTest, TuningFileHasOneServerAtATimeAndAKilledOneLeavesNoLock) {
+  std::string folder = ::testing::TempDir() + "process_test.XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const std::string path = folder + "/tuning.json";
+  {
+    Process first(Args({"--tuning-file=" + path}));
+    ASSERT_NE(first.Address("grpc"), "") << first.output();
+    Process second(Args({"--tuning-file=" + path}));
+    EXPECT_EQ(second.Wait(), 1);
+    EXPECT_THAT(second.output(),
+                HasSubstr("tuning-file=" + path + " is in use by another process"));
+    first.Signal(SIGKILL);
+    EXPECT_EQ(first.Wait(), -1);
+    Process third(Args({"--tuning-file=" + path}));
+    EXPECT_NE(third.Address("grpc"), "") << third.output();
+  }
+  std::filesystem::remove_all(folder);
 }
 
 TEST_F(ProcessTest, BadSettingEndsTheStartWithItsName) {

@@ -422,7 +422,7 @@ TEST_F(TuningFileTest, WhatWasTunedIsKnownAfterARestart) {
   EXPECT_EQ(after.source(), v1::PLAN_SOURCE_MEASURED);
   EXPECT_EQ(after.measured().nanos(), before.measured().nanos());
   EXPECT_FALSE(IsMeasured(MakeProblem(640, 48, 32)));
-  EXPECT_THAT(log_text_.str(), HasSubstr(config_.tuning_file + ": 1 problems"));
+  EXPECT_THAT(log_text_.str(), HasSubstr(config_.tuning_file + ": 1 problem\n"));
 }
 
 TEST_F(TuningFileTest, ACalibrationIsKnownAfterARestartUnlessItCannotBe) {
