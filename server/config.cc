@@ -11,6 +11,7 @@
 #include <CLI/CLI.hpp>
 
 #include "kernels/core/checked.h"
+#include "kernels/core/files.h"
 #include "server/config_file.h"
 
 namespace gemmd {
@@ -68,8 +69,10 @@ constexpr Setting kSettings[] = {
     {"max-queue-bytes", &Texts::max_queue_bytes, "SIZE", "Most bytes that may wait"},
     {"max-reply-bytes", &Texts::max_reply_bytes, "SIZE",
      "Most bytes of results that wait, run, or are not read by their caller yet"},
-    {"drain-timeout", &Texts::drain_timeout, "TIME", "How long SIGTERM lets work finish"},
-    {"tuning-file", &Texts::tuning_file, "PATH", "Keep what tuning learns here, in a file of this server alone"},
+    {"drain-timeout", &Texts::drain_timeout, "TIME",
+     "How long SIGTERM lets work finish; a bare number is of seconds"},
+    {"tuning-file", &Texts::tuning_file, "PATH",
+     "Keep what tuning learns here, in a file of this server alone"},
     {"background-tuning", &Texts::background_tuning, "on|off",
      "Time plans of served problems while nothing else runs"},
     {"background-share", &Texts::background_share, "PERCENT",
@@ -162,10 +165,12 @@ Status CheckReach(const std::string& field, const Endpoint& endpoint, bool allow
                 "--allow-remote permits that");
 }
 
-StatusOr<bool> ParseBool(const std::string& field, const std::string& text) {
+// `words` are what the setting's own help calls it: "on or off".
+StatusOr<bool> ParseBool(const std::string& field, const std::string& text,
+                         const std::string& words) {
   if (text == "true" || text == "1" || text == "on" || text == "yes") return true;
   if (text == "false" || text == "0" || text == "off" || text == "no") return false;
-  return Refuse(field, text, "is not true or false");
+  return Refuse(field, text, "is not " + words);
 }
 
 template <typename T>
@@ -203,7 +208,8 @@ StatusOr<std::vector<int>> ParseDevices(const std::string& text) {
 }
 
 Status FillNetwork(const Texts& texts, Config* config) {
-  ASSIGN_OR_RETURN(config->allow_remote, ParseBool("allow-remote", texts.allow_remote));
+  ASSIGN_OR_RETURN(config->allow_remote,
+                   ParseBool("allow-remote", texts.allow_remote, "true or false"));
   ASSIGN_OR_RETURN(config->listen, ParseEndpoint("listen", texts.listen));
   RETURN_IF_ERROR(CheckReach("listen", config->listen, config->allow_remote));
   config->metrics_enabled = texts.metrics != "off";
@@ -248,7 +254,7 @@ Status FillLimits(const Texts& texts, Config* config) {
   ASSIGN_OR_RETURN(config->drain_timeout, ParseTime("drain-timeout", texts.drain_timeout));
   config->tuning_file = texts.tuning_file;
   ASSIGN_OR_RETURN(config->background_tuning,
-                   ParseBool("background-tuning", texts.background_tuning));
+                   ParseBool("background-tuning", texts.background_tuning, "on or off"));
   ASSIGN_OR_RETURN(const int64_t share,
                    ParseInt("background-share", texts.background_share, 1, 100));
   config->background_share_percent = static_cast<int>(share);
@@ -312,6 +318,23 @@ Status CheckValues(const std::vector<std::string>& args) {
   return OkStatus();
 }
 
+// The server writes two of them, and removes what an earlier one left at port-file.
+Status CheckFilesDiffer(const std::string& config_path, const Config& config) {
+  const std::pair<std::string, std::string> files[] = {
+      {"config", config_path},
+      {"tuning-file", config.tuning_file},
+      {"tuning-file's lock", config.tuning_file.empty() ? "" : config.tuning_file + ".lock"},
+      {"port-file", config.port_file}};
+  for (size_t i = 0; i < std::size(files); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      const auto& [name, path] = files[i];
+      if (path.empty() || files[j].second.empty() || !SameFile(path, files[j].second)) continue;
+      return Refuse(name, path, "is the file of " + files[j].first + " too");
+    }
+  }
+  return OkStatus();
+}
+
 struct CommandLine {
   Texts texts;
   std::string config;
@@ -325,7 +348,8 @@ StatusOr<CommandLine> ParseFlags(const Texts& texts, const std::vector<std::stri
   out.texts = texts;
   CLI::App app{
       "gemmd multiplies matrices for callers over gRPC, on CUDA devices or on the CPU.\n"
-      "Sizes: 512, 64KiB, 64MiB, 2GiB. Times: 500ms, 30s, 5m.",
+      "Sizes: 512, 64KiB, 64MiB, 2GiB. Times: 500ms, 30s, 5m; a bare\n"
+      "number is of bytes or seconds.",
       "gemmd"};
   for (const Setting& setting : kSettings) {
     app.add_option(std::string("--") + setting.name, out.texts.*setting.text, setting.help)
@@ -439,6 +463,7 @@ StatusOr<Invocation> ParseInvocation(const std::vector<std::string>& args, const
   RETURN_IF_ERROR(FillNetwork(line.texts, &out.config));
   RETURN_IF_ERROR(FillBackend(line.texts, &out.config.backend));
   RETURN_IF_ERROR(FillLimits(line.texts, &out.config));
+  RETURN_IF_ERROR(CheckFilesDiffer(path, out.config));
   if (line.print_config) {
     out.serve = false;
     out.text = out.config.ToString();

@@ -46,6 +46,25 @@ class ConfigFile {
   const std::string path_;
 };
 
+TEST(ConfigTest, OneFileForTwoPurposesIsRefused) {
+  const ConfigFile file("lanes = 1\n");
+  const std::string& path = file.path();
+  const std::string again = testing::TempDir() + "./" + path.substr(path.rfind('/') + 1);
+  const auto refusal = [](const std::vector<std::string>& args) {
+    return Parse(args).status().message();
+  };
+  EXPECT_EQ(refusal({"--config", path, "--port-file", again}),
+            "port-file=" + again + " is the file of config too");
+  EXPECT_EQ(refusal({"--config", path, "--tuning-file", again}),
+            "tuning-file=" + again + " is the file of config too");
+  EXPECT_EQ(refusal({"--tuning-file", "/no/such", "--port-file", "/no/../no/such"}),
+            "port-file=/no/../no/such is the file of tuning-file too");
+  EXPECT_EQ(refusal({"--tuning-file", "/no/such", "--port-file", "/no/such.lock"}),
+            "port-file=/no/such.lock is the file of tuning-file's lock too");
+  EXPECT_EQ(refusal({"--config", path, "--tuning-file", path + "1", "--port-file", path + "2"}),
+            "");
+}
+
 TEST(ConfigTest, DefaultsAreLoopbackWithMetrics) {
   const Config config = ParseOk({});
   EXPECT_EQ(config.listen, (Endpoint{"127.0.0.1", 50051}));
@@ -241,7 +260,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadSetting{"metrics", "[::1]:9464", "IPv6"}, BadSetting{"max-queue", "0", "1 to 1000000"},
         BadSetting{"max-queue-bytes", "MiB", "64MiB"},
         BadSetting{"drain-timeout", "30h", "24 hours"},
-        BadSetting{"background-tuning", "sometimes", "not true or false"},
+        BadSetting{"background-tuning", "sometimes", "not on or off"},
         BadSetting{"background-share", "0", "from 1 to 100"},
         BadSetting{"background-share", "101", "from 1 to 100"},
         BadSetting{"drain-timeout", "99999999999999999s", "24 hours"},
