@@ -1,12 +1,14 @@
 #include "server/server.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 #include <vector>
 
 #include <prometheus/registry.h>
 #include <spdlog/spdlog.h>
 
+#include "kernels/core/mutex.h"
 #include "server/engine/observer.h"
 #include "server/engine/reply_budget.h"
 #include "server/engine/totals.h"
@@ -94,6 +96,34 @@ Status LockTuning(TuningFile& file, spdlog::logger& log) {
   return OkStatus();
 }
 
+// Says when what was learnt cannot be saved: once for each reason, and again at the end of the
+// server, with which it is lost.
+class SaveLog {  // Thread-safe.
+ public:
+  void Ended(const Status& status, spdlog::logger& log) EXCLUDES(mu_) {
+    MutexLock lock(mu_);
+    log_ = &log;
+    failure_ = status.ok() ? "" : status.message();
+    if (failure_.empty() || !told_.insert(failure_).second) return;
+    log.warn("what was measured is in use and not saved: {}", failure_);
+    if (told_.size() > kMaxTold) told_.clear();
+  }
+  void Last() EXCLUDES(mu_) {
+    MutexLock lock(mu_);
+    if (failure_.empty()) return;
+    log_->warn("what was measured since the last save is lost: {}", failure_);
+    failure_.clear();
+  }
+
+ private:
+  static constexpr size_t kMaxTold = 100;
+
+  Mutex mu_;
+  spdlog::logger* log_ GUARDED_BY(mu_) = nullptr;
+  std::string failure_ GUARDED_BY(mu_);  // of the last save; empty: it succeeded
+  std::set<std::string> told_ GUARDED_BY(mu_);
+};
+
 RpcOptions MakeRpcOptions(const Config& config, const BuildFacts& build,
                           const std::string& backend_reason) {
   RpcOptions out;
@@ -125,6 +155,7 @@ struct Server::Parts {
   Traffic traffic;
   ObserverList observers{{&prometheus, &totals, &traffic}};
   ReplyBudget replies;
+  SaveLog saves;
   std::unique_ptr<TuningFile> tuning_file;  // null: none
   std::unique_ptr<Engine> engine;
   std::unique_ptr<Tuner> tuner;
@@ -160,10 +191,15 @@ StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, BackendSet
                                                       build.version + " (" + build.revision + ")");
     RETURN_IF_ERROR(LockTuning(*parts->tuning_file, *parts->log));
     tuning_file_loaded = LoadTuning(*parts->tuning_file, planner, *parts->log);
-    save = [file = parts->tuning_file.get(), &planner] { return file->Save(planner); };
+    save = [parts = parts.get(), &planner] {
+      Status status = parts->tuning_file->Save(planner);
+      parts->saves.Ended(status, *parts->log);
+      parts->tuning.Saved(status.ok());
+      return status;
+    };
   }
   parts->tuner = std::make_unique<Tuner>(TuningDevices(pointers, *parts->engine), std::move(save),
-                                         &parts->tuning);
+                                         &parts->tuning, config.tuning_file);
   if (config.background_tuning) {
     BackgroundOptions background;
     background.share = config.background_share_percent / 100.0;
@@ -217,12 +253,19 @@ bool Server::WaitIdle(SteadyClock::time_point deadline) {
   return WaitProducts(deadline) && parts_->rpc->WaitIdle(deadline);
 }
 
+std::string Server::tuning() const { return parts_->tuner->running(); }
 int Server::open_calls() const { return parts_->rpc->open_gemm_calls(); }
 int64_t Server::reply_bytes() const { return parts_->replies.bytes(); }
 
-void Server::CutQueue() { parts_->engine->CutQueue(); }
+void Server::CutQueue() {
+  parts_->engine->CutQueue();
+  parts_->saves.Last();
+}
 
-void Server::Shutdown() { parts_->rpc->Shutdown(kLastWords); }
+void Server::Shutdown() {
+  parts_->rpc->Shutdown(kLastWords);
+  parts_->saves.Last();
+}
 
 std::string Addresses(const Server& server) {
   std::string text = "grpc " + server.grpc_address() + "\n";

@@ -47,6 +47,7 @@ class Server {  // Thread-safe, but for Shutdown and the destructor.
   bool WaitProducts(SteadyClock::time_point deadline);
   // Likewise, and until each caller has its reply.
   bool WaitIdle(SteadyClock::time_point deadline);
+  std::string tuning() const;   // "a tune of 12 problems"; empty: none waits or runs
   int open_calls() const;       // admitted, and their reply has not left
   int64_t reply_bytes() const;  // of results of open calls
   // Fails what still waits for a lane with UNAVAILABLE.

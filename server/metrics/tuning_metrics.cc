@@ -31,6 +31,12 @@ TuningMetrics::TuningMetrics(prometheus::Registry& registry) {
                   .Help("Time that devices were measured in, what was given up included.")
                   .Register(registry)
                   .Add({});
+  auto& saves = BuildCounter()
+                    .Name("gemmd_tuning_saves_total")
+                    .Help("Saves of the tuning file, by how they ended.")
+                    .Register(registry);
+  saved_ = &saves.Add({{"result", "ok"}});
+  save_failed_ = &saves.Add({{"result", "failed"}});
 }
 
 void TuningMetrics::MeasuringChanged(bool measuring) { running_->Set(measuring ? 1 : 0); }
@@ -43,5 +49,7 @@ void TuningMetrics::Measured(bool ok, Nanoseconds time) {
 void TuningMetrics::RunEnded(TuningResult result) {
   runs_[static_cast<size_t>(result)]->Increment();
 }
+
+void TuningMetrics::Saved(bool ok) { (ok ? saved_ : save_failed_)->Increment(); }
 
 }  // namespace gemmd

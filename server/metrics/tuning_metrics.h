@@ -19,12 +19,16 @@ class TuningMetrics : public TuningObserver {  // Thread-safe.
   void MeasuringChanged(bool measuring) override;
   void Measured(bool ok, Nanoseconds time) override;
   void RunEnded(TuningResult result) override;
+  // The tuning file was written, or could not be.
+  void Saved(bool ok);
 
  private:
   std::array<prometheus::Counter*, std::size(kTuningResults)> runs_{};
   prometheus::Counter* problems_ = nullptr;
   prometheus::Gauge* running_ = nullptr;
   prometheus::Counter* seconds_ = nullptr;
+  prometheus::Counter* saved_ = nullptr;
+  prometheus::Counter* save_failed_ = nullptr;
 };
 
 }  // namespace gemmd

@@ -119,6 +119,7 @@ v1::TuneProgress ToProto(const TuneStep& step) {
   }
   out.set_done(step.done);
   out.set_total(step.total);
+  out.set_saved(step.saved);
   if (!step.problem) return out;
   *out.mutable_problem() = ToProto(*step.problem);
   if (step.best) *out.mutable_best() = ToProto(*step.best);

@@ -21,7 +21,11 @@ constexpr size_t kMaxWaiting = 64;  // messages that the caller has not taken
 template <typename Message>
 class MessageStream final : public grpc::ServerWriteReactor<Message> {
  public:
-  explicit MessageStream(OpenCalls* open) : open_(open) { open_->Started(); }
+  // Tells the caller at once that the call is taken: the first message may take long.
+  explicit MessageStream(OpenCalls* open) : open_(open) {
+    open_->Started();
+    this->StartSendInitialMetadata();
+  }
 
   const std::stop_source& stop() const { return stop_; }
 
@@ -147,7 +151,11 @@ grpc::ServerWriteReactor<v1::TuneProgress>* TuneCall(const RpcTuning& tuning, Op
   run.budget = decoded->budget;
   auto stream = std::make_unique<MessageStream<v1::TuneProgress>>(open);
   run.stop = stream->stop();
-  run.progress = [to = stream.get()](const TuneStep& step) { to->PutLatest(ToProto(step)); };
+  run.progress = [to = stream.get(), saves = tuning.tuner->saves()](const TuneStep& step) {
+    v1::TuneProgress progress = ToProto(step);
+    progress.set_tuning_file(saves);
+    to->PutLatest(std::move(progress));
+  };
   run.done = [to = stream.get()](Status status) { to->End(std::move(status)); };
   if (Status status = tuning.tuner->Tune(std::move(run)); !status.ok()) stream->End(status);
   return stream.release();

@@ -17,14 +17,10 @@ constexpr std::chrono::milliseconds kRetryWhenBusy{1000};
 constexpr std::chrono::milliseconds kRetryWhenAway{1000};
 constexpr int kStudyRounds = 11;  // enough for the 5th and 95th percentile to say something
 
-Status Draining() {
-  return Unavailable("the server is draining; what was measured is kept")
-      .WithRetryAfter(kRetryWhenAway);
-}
+Status Draining() { return Unavailable("the server is draining").WithRetryAfter(kRetryWhenAway); }
 
 Status DeviceLost() {
-  return Unavailable("device lost, the server must restart; what was measured is kept")
-      .WithRetryAfter(kRetryWhenAway);
+  return Unavailable("device lost, the server must restart").WithRetryAfter(kRetryWhenAway);
 }
 
 double SecondsSince(SteadyClock::time_point start) {
@@ -109,7 +105,8 @@ Status AboutProblem(int index, const Status& status) {
 
 // What Start() puts on the tuner's thread.
 struct Tuner::Job {
-  std::string name;  // "a tune of 12 problems"
+  std::string name;     // "a tune of 12 problems"
+  bool learns = false;  // or only reports what it measures
   std::stop_source stop;
   std::optional<Nanoseconds> budget;
   std::function<Status(const std::stop_token&)> run;
@@ -126,23 +123,30 @@ class Tuner::Saver {
     unsaved_ = true;
     return SteadyClock::now() < next_ ? OkStatus() : Flush();
   }
+  // All that was learnt is written down.
+  bool saved() const { return save_ && !unsaved_ && !failed_; }
   Status Flush() {
     if (!unsaved_ || !save_) return OkStatus();
     unsaved_ = false;
     Status status = save_();
     next_ = SteadyClock::now() + kSaveInterval;
-    if (status.ok()) return status;
+    failed_ = !status.ok();
+    if (!failed_) return status;
     return FailedPrecondition("what was measured is in use and not saved: " + status.message());
   }
 
  private:
   const Save& save_;
-  bool unsaved_ = false;
+  bool unsaved_ = false, failed_ = false;
   SteadyClock::time_point next_ = SteadyClock::time_point::min();
 };
 
-Tuner::Tuner(std::vector<TuningDevice> devices, Save save, TuningObserver* observer)
-    : devices_(std::move(devices)), save_(std::move(save)), observer_(observer) {
+Tuner::Tuner(std::vector<TuningDevice> devices, Save save, TuningObserver* observer,
+             std::string saved_in)
+    : devices_(std::move(devices)),
+      save_(std::move(save)),
+      saved_in_(std::move(saved_in)),
+      observer_(observer) {
   thread_ = std::thread([this] { Loop(); });
 }
 
@@ -195,6 +199,7 @@ Status Tuner::Tune(TuneRun run) {
   if (!run.problems.empty() || !run.calibrate) RETURN_IF_ERROR(CheckProblems(run, {}));
   auto job = std::make_unique<Job>();
   job->name = run.problems.empty() ? "a calibration" : "a tune of " + Problems(run.problems.size());
+  job->learns = true;
   job->stop = run.stop;
   job->budget = run.budget;
   job->done = std::move(run.done);
@@ -267,6 +272,11 @@ void Tuner::Loop() {
       ended = std::move(job_);  // who hears of the end may start the next
       ending_ = true;
     }
+    // The server ends: what it has learnt, it keeps or loses.
+    if (ended->learns && status.code() == StatusCode::kUnavailable) {
+      const std::chrono::milliseconds delay = status.retry_after().value_or(kRetryWhenAway);
+      status = Unavailable(status.message() + "; " + WhereLearntIs()).WithRetryAfter(delay);
+    }
     if (observer_ != nullptr) observer_->RunEnded(result);
     ended->done(std::move(status));
     ended.reset();
@@ -274,6 +284,11 @@ void Tuner::Loop() {
     ending_ = false;
     changed_.NotifyAll();
   }
+}
+
+std::string Tuner::WhereLearntIs() const {
+  return save_ ? "what was measured is saved in " + saved_in_
+               : "what was measured is lost with the server, which has no tuning file";
 }
 
 Status Tuner::RunTune(const TuneRun& run, const std::stop_token& stop) {
@@ -301,6 +316,7 @@ Status Tuner::RunTune(const TuneRun& run, const std::stop_token& stop) {
     if (!best.ok() && failed++ == 0) first_failure = best.status();
     if (best.ok()) ended = saver.Learnt();
     ++step.done;
+    if (saver.saved()) step.saved = step.done;
     step.problem = problem;
     step.best = best.ok() ? std::optional<Plan>(*best) : std::nullopt;
     step.seconds_left = SecondsSince(first_problem) / step.done * (step.total - step.done);
@@ -345,7 +361,7 @@ Status Tuner::StudyOne(const StudyRun& run, const GemmProblem& problem,
 
 Status Tuner::Use(const TuningDevice& device, const std::stop_token& stop,
                   const std::function<Status()>& work) {
-  if (stop.stop_requested()) return Cancelled("cancelled; what was measured is kept");
+  if (stop.stop_requested()) return Cancelled("cancelled");
   if (observer_ != nullptr) observer_->MeasuringChanged(true);
   Status status = work();
   if (observer_ != nullptr) observer_->MeasuringChanged(false);
@@ -426,6 +442,11 @@ bool Tuner::IsMeasured(const GemmProblem& problem) const {
 }
 
 // --- The end ---
+
+std::string Tuner::running() const {
+  MutexLock lock(mu_);
+  return job_ ? job_->name : "";
+}
 
 void Tuner::StartDrain() {
   std::vector<std::stop_source> stops;

@@ -41,6 +41,7 @@ struct TuneStep {
   std::optional<GemmProblem> problem;  // the last that was measured; none before the first
   std::optional<Plan> best;            // what it gets from now on; none where that failed
   double seconds_left = 0;             // estimate; 0 before the first
+  int saved = 0;                       // of done, those whose times are written down
 };
 
 struct StudyStep {
@@ -53,8 +54,9 @@ struct StudyStep {
 struct TuningRun {
   std::vector<GemmProblem> problems;  // ValidateProblem() is OK for each
   std::stop_source stop;  // ends the run soon, from any thread; the tuner also requests it
-  // Exactly once when the run was started, after every other callback. What was measured is kept
-  // whatever the status:
+  // Exactly once when the run was started, after every other callback. What a tune has measured is
+  // in use whatever the status, and saved where the tuner saves and the status does not say
+  // otherwise:
   //   CANCELLED           `stop` was requested by its owner
   //   UNAVAILABLE         the server drains, or the device is lost
   //   RESOURCE_EXHAUSTED  a problem found no memory; the others were measured
@@ -81,8 +83,10 @@ class Tuner {  // Thread-safe.
   // Writes down what the planners have learnt; a failure names the path.
   using Save = std::function<Status()>;
 
-  // At least one device. `save` may be empty. `observer` outlives the tuner and may be null.
-  Tuner(std::vector<TuningDevice> devices, Save save, TuningObserver* observer);
+  // At least one device. `save` may be empty; `saved_in` is what it writes. `observer` outlives the
+  // tuner and may be null.
+  Tuner(std::vector<TuningDevice> devices, Save save, TuningObserver* observer,
+        std::string saved_in = {});
   // As StartDrain(), and waits for the end of what runs.
   ~Tuner();
   Tuner(const Tuner&) = delete;
@@ -106,6 +110,10 @@ class Tuner {  // Thread-safe.
   // Whether the time of this very problem is known, on all devices that run it.
   bool IsMeasured(const GemmProblem& problem) const;
 
+  bool saves() const { return save_ != nullptr; }
+  // "a tune of 12 problems"; empty: none waits or runs.
+  std::string running() const EXCLUDES(mu_);
+
   // Refuses new runs from now on, and ends what runs soon.
   void StartDrain() EXCLUDES(mu_);
   // Waits until nothing runs; false when `deadline` passed first.
@@ -120,6 +128,7 @@ class Tuner {  // Thread-safe.
   Status CheckProblems(const TuningRun& run, const PlanConstraints& constraints) const;
   Status Start(std::unique_ptr<Job> job) EXCLUDES(mu_);
   void Loop() EXCLUDES(mu_);
+  std::string WhereLearntIs() const;
 
   Status RunTune(const TuneRun& run, const std::stop_token& stop);
   Status RunStudy(const StudyRun& run, const std::stop_token& stop);
@@ -139,6 +148,7 @@ class Tuner {  // Thread-safe.
 
   const std::vector<TuningDevice> devices_;
   const Save save_;
+  const std::string saved_in_;
   TuningObserver* const observer_;  // may be null
 
   mutable Mutex mu_;

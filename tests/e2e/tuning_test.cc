@@ -200,10 +200,24 @@ TEST_F(TuningTest, DrainEndsATuneSoonAndKeepsWhatItMeasured) {
   server_->StartDrain();
   const grpc::Status status = stream.End();
   EXPECT_EQ(status.error_code(), StatusCode::UNAVAILABLE);
-  EXPECT_THAT(status.error_message(), AllOf(HasSubstr("draining"), HasSubstr("kept")));
+  EXPECT_THAT(status.error_message(),
+              AllOf(HasSubstr("draining"), HasSubstr("has no tuning file")));
   EXPECT_TRUE(server_->WaitIdle(SteadyClock::now() + kLongEnough));
   EXPECT_EQ(Tune(Of<v1::TuneRequest>({MakeProblem(8, 8, 8)})).error_code(),
             StatusCode::UNAVAILABLE);
+}
+
+// Nothing is measured yet, and a Study has no message without a measurement.
+TEST_F(TuningTest, CallersHearAtOnceThatAStudyIsTaken) {
+  StartOnManualH200();
+  manual_->HoldTimers();
+  grpc::ClientContext context;
+  SetDeadline(&context);
+  const auto reader = info_->Study(&context, Of<v1::StudyRequest>({MakeProblem(256, 256, 256)}));
+  reader->WaitForInitialMetadata();
+  EXPECT_EQ(server_->tuning(), "a study of 1 problem");
+  context.TryCancel();
+  EXPECT_EQ(reader->Finish().error_code(), StatusCode::CANCELLED);
 }
 
 TEST_F(TuningTest, CutConnectionEndsATune) {
@@ -488,6 +502,26 @@ TEST_F(TuningFileTest, APathThatCannotBeWrittenIsToldAndWhatWasMeasuredIsInUse) 
   EXPECT_EQ(status.error_code(), StatusCode::FAILED_PRECONDITION);
   EXPECT_THAT(status.error_message(), HasSubstr(config_.tuning_file));
   EXPECT_TRUE(IsMeasured(problem));
+}
+
+TEST_F(TuningFileTest, BackgroundTuningThatCannotSaveIsLoggedOnceAndAtTheEnd) {
+  config_.tuning_file = folder_ + "/no/such/folder.json";
+  config_.background_tuning = true;
+  config_.background_share_percent = 100;
+  StartOnCpu();
+  const std::string warning =
+      "what was measured is in use and not saved: tuning-file=" + config_.tuning_file +
+      ": cannot write";
+  for (const int64_t n : {30, 31}) {
+    ASSERT_TRUE(Gemm(OnesRequest(n, n, n)).ok());
+    Until([&] { return IsMeasured(MakeProblem(n, n, n)); });
+  }
+  Stop();
+  const std::string log = log_text_.str();
+  const size_t first = log.find(warning);
+  EXPECT_NE(first, std::string::npos) << log;
+  EXPECT_EQ(log.find(warning, first + 1), std::string::npos) << log;
+  EXPECT_THAT(log, HasSubstr("since the last save is lost: tuning-file=" + config_.tuning_file));
 }
 
 }  // namespace

@@ -335,6 +335,7 @@ TEST_F(MetricsTest, CountTuningAndSayWhileItMeasures) {
   tuning_.Measured(false, std::chrono::milliseconds(250));
   tuning_.MeasuringChanged(false);
   tuning_.RunEnded(TuningResult::kDrained);
+  tuning_.Saved(false);
   const Families families = registry_->Collect();
   EXPECT_EQ(ValueOf(families, "gemmd_tuning_running"), 0);
   EXPECT_EQ(ValueOf(families, "gemmd_tuning_problems_total"), 1);
@@ -343,6 +344,8 @@ TEST_F(MetricsTest, CountTuningAndSayWhileItMeasures) {
     EXPECT_EQ(ValueOf(families, "gemmd_tuning_runs_total", {{"result", std::string(Name(result))}}),
               result == TuningResult::kDrained ? 1 : 0);
   }
+  EXPECT_EQ(ValueOf(families, "gemmd_tuning_saves_total", {{"result", "failed"}}), 1);
+  EXPECT_EQ(ValueOf(families, "gemmd_tuning_saves_total", {{"result", "ok"}}), 0);
 }
 
 TEST_F(MetricsTest, LoseNoCallWhateverItsCode) {

@@ -55,10 +55,10 @@ class TunerTest : public ::testing::Test {
     Make({});
   }
 
-  void Make(Tuner::Save save) {
+  void Make(Tuner::Save save, std::string saved_in = {}) {
     tuner_ = std::make_unique<Tuner>(
         std::vector<TuningDevice>{{.backend = &backend_, .planner = &planner_}}, std::move(save),
-        &observer_);
+        &observer_, std::move(saved_in));
   }
 
   std::future<Status> Ended(TuningRun* run) {
@@ -346,6 +346,61 @@ TEST_F(TunerTest, FailureToSaveIsToldAfterTheFirstProblem) {
   EXPECT_THAT(status.message(), AllOf(HasSubstr("/no/such/folder"), HasSubstr("in use")));
   EXPECT_EQ(backend_.timed().size(), 1U);
   EXPECT_TRUE(tuner_->IsMeasured(first));
+}
+
+TEST_F(TunerTest, ADrainSaysWhatBecomesOfWhatWasMeasured) {
+  const auto drained = [this](const auto& start) {
+    backend_.HoldTimers();
+    const int before = static_cast<int>(backend_.timed().size());
+    std::future<Status> ended = start();
+    backend_.WaitForTimers(before + 1);
+    tuner_->StartDrain();
+    backend_.ReleaseTimers();
+    return ended.get();
+  };
+  const auto tune = [this] { return Tune({Problem(256, 256, 256)}); };
+  EXPECT_EQ(
+      drained(tune).message(),
+      "the server is draining; what was measured is lost with the server, which has no tuning "
+      "file");
+  EXPECT_EQ(Refused({Problem(64, 64, 64)}).message(), "the server is draining");
+  Make([] { return OkStatus(); }, "/x/tuning.json");
+  EXPECT_EQ(drained(tune).message(),
+            "the server is draining; what was measured is saved in /x/tuning.json");
+  Make([] { return OkStatus(); }, "/x/tuning.json");
+  const Status study = drained([this] {
+    StudyRun run;
+    run.problems = {Problem(256, 256, 256)};
+    run.point = [](const StudyStep&) {};
+    std::future<Status> ended = Ended(&run);
+    EXPECT_TRUE(tuner_->Study(std::move(run)).ok());
+    return ended;
+  });
+  EXPECT_EQ(study.message(), "the server is draining") << "a study learns nothing";
+}
+
+TEST_F(TunerTest, StepsSayWhatIsSaved) {
+  ASSERT_TRUE(Tune({Problem(64, 64, 64)}).get().ok());
+  EXPECT_FALSE(tuner_->saves());
+  EXPECT_EQ(steps_.back().saved, 0);
+  Make([] { return OkStatus(); });
+  EXPECT_TRUE(tuner_->saves());
+  ASSERT_TRUE(Tune({Problem(64, 64, 64)}).get().ok());
+  EXPECT_EQ(steps_.back().saved, 1);
+  Make([] { return FailedPrecondition("full"); });
+  ASSERT_FALSE(Tune({Problem(64, 64, 64)}).get().ok());
+  EXPECT_EQ(steps_.back().saved, 0);
+}
+
+TEST_F(TunerTest, SaysWhatRuns) {
+  EXPECT_EQ(tuner_->running(), "");
+  backend_.HoldTimers();
+  std::future<Status> ended = Tune({Problem(64, 64, 64)});
+  EXPECT_EQ(tuner_->running(), "a tune of 1 problem");
+  backend_.ReleaseTimers();
+  EXPECT_TRUE(ended.get().ok());
+  EXPECT_TRUE(tuner_->WaitIdle(SteadyClock::now() + kLongEnough));
+  EXPECT_EQ(tuner_->running(), "");
 }
 
 TEST_F(TunerTest, WhatWasLearntIsSavedAtTheEnd) {
