@@ -190,6 +190,7 @@ StatusOr<ClientResult> GemmClient::Gemm(const GemmProblem& problem, const HostOp
   RETURN_IF_ERROR(CheckTimeout(options.timeout));
   const Deadline deadline(options.timeout);
   RETURN_IF_ERROR(ValidateProblem(problem));
+  RETURN_IF_ERROR(wire::CheckText(options));
   ASSIGN_OR_RETURN(const int64_t result_bytes, ResultBytes(problem));
   if (result_bytes > 0 && operands.d == nullptr) {
     return InvalidArgument("d", "d is null and holds " + std::to_string(result_bytes) + " bytes");
@@ -244,6 +245,7 @@ StatusOr<ClientExplanation> GemmClient::Plan(const GemmProblem& problem,
                                              const CallOptions& options) {
   RETURN_IF_ERROR(CheckTimeout(options.timeout));
   RETURN_IF_ERROR(ValidateProblem(problem));
+  RETURN_IF_ERROR(wire::CheckText(options));
   v1::ExplainPlanRequest request;
   wire::ToProto(problem, request.mutable_problem());
   wire::ToProto(options, request.mutable_plan());
@@ -270,6 +272,7 @@ StatusOr<ClientStatistics> GemmClient::Statistics(const CallOptions& options) {
 
 StatusOr<Serving> GemmClient::Health(const std::string& service, const CallOptions& options) {
   RETURN_IF_ERROR(CheckTimeout(options.timeout));
+  RETURN_IF_ERROR(wire::CheckText("service", service));
   grpc::health::v1::HealthCheckRequest request;
   request.set_service(service);
   grpc::health::v1::HealthCheckResponse response;

@@ -158,6 +158,8 @@ struct ClientTuneProgress {
   std::optional<GemmProblem> problem;
   std::optional<ClientPlan> best;      // absent: not measured yet
   std::optional<double> left_seconds;  // estimate
+  bool tuning_file = false;            // the server saves what it measures in one
+  int saved = 0;                       // of done, those that are in the file
 };
 
 struct ClientStudyRequest {
@@ -209,8 +211,9 @@ class GemmClient {
   // Both are tried once and block until the server has ended the stream. A request on `stop`, from
   // any thread, cancels: CANCELLED. options.timeout bounds the wait until the server takes up the
   // call (0: no limit), not the call.
-  // Measures plans and keeps the fastest in the server's tuning table; what was measured before a
-  // call failed or was cancelled is kept too. RESOURCE_EXHAUSTED while another call tunes.
+  // Measures plans and keeps the fastest in the server's tuning table, and in its tuning file where
+  // it has one; what was measured before a call failed or was cancelled too. RESOURCE_EXHAUSTED
+  // while another call tunes.
   Status Tune(const ClientTuneRequest& request,
               const std::function<void(const ClientTuneProgress&)>& on_progress,
               const std::stop_token& stop = {}, const CallOptions& options = {});

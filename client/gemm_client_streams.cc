@@ -113,6 +113,7 @@ Status GemmClient::WatchHealth(const std::string& service,
                                const std::function<bool(Serving)>& on_status,
                                const CallOptions& options) {
   using Response = grpc::health::v1::HealthCheckResponse;
+  RETURN_IF_ERROR(wire::CheckText("service", service));
   grpc::health::v1::HealthCheckRequest request;
   request.set_service(service);
   return ReadStream<Response>(
@@ -150,6 +151,7 @@ Status GemmClient::Study(const ClientStudyRequest& request,
     return InvalidArgument("max_stages",
                            "max_stages=" + std::to_string(request.max_stages) + " is below 0");
   }
+  RETURN_IF_ERROR(wire::CheckText("kernel", request.kernel));
   v1::StudyRequest message;
   wire::ToProto(request, &message);
   RETURN_IF_ERROR(CheckSize(message));

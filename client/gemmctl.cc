@@ -9,6 +9,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "kernels/core/utf8.h"
+
 #ifndef GEMMD_VERSION
 #error "GEMMD_VERSION comes from the build"
 #endif
@@ -49,6 +51,15 @@ std::string Complaint(const CLI::App& app, const CLI::ParseError& error) {
 }
 
 }  // namespace
+
+CLI::Validator Utf8() {
+  // An empty type name leaves the help as it is.
+  return {[](const std::string& text) {
+            return IsUtf8(text) ? std::string()
+                                : "its " + std::to_string(text.size()) + " bytes are not UTF-8";
+          },
+          ""};
+}
 
 CallOptions Context::Call() const { return {.timeout = FromSeconds(timeout_seconds)}; }
 
@@ -116,7 +127,8 @@ int main(int argc, char** argv) {
                  "Seconds to wait for a connection")
       ->check(seconds)
       ->capture_default_str();
-  app.add_flag("--json", context.json, "Print one JSON object");
+  app.add_flag("--json", context.json,
+               "Print JSON: one object, or for tune and health --watch one a line");
   ctl::AddMatmul(&app, &context);
   ctl::AddCheck(&app, &context);
   ctl::AddServerVerbs(&app, &context);

@@ -68,6 +68,8 @@ CLI::Validator Integer(T low = std::numeric_limits<T>::min(),
   };
   return {check, "INT"};
 }
+// Text that is sent to the server.
+CLI::Validator Utf8();
 CLI::Option* AddDType(CLI::App* verb, const std::string& flag, std::string* name,
                       const std::string& help);
 std::optional<DType> ParseDType(const std::string& name);  // nullopt for ""

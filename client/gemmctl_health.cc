@@ -48,7 +48,8 @@ void AddHealth(CLI::App* app, Context* context) {
       "Whether the server serves. Exit code: 0 serving, 1 bad arguments, 2 no connection, 3 the "
       "call failed, 4 not serving");
   verb->add_option("--service", options->service,
-                   "A service's name, as gemmd.v1.GemmService; empty: the server as a whole");
+                   "A service's name, as gemmd.v1.GemmService; empty: the server as a whole")
+      ->check(Utf8());
   verb->add_flag(
       "--watch", options->watch,
       "Print each status until the server ends; --timeout bounds the wait for the first");

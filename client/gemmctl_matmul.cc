@@ -251,11 +251,13 @@ void AddMatmul(CLI::App* app, Context* context) {
       ->capture_default_str();
   verb->add_flag("--deterministic", options->deterministic,
                  "Only plans whose result never depends on timing");
-  verb->add_option("--kernel", options->kernel, "Ask for this kernel (see gemmctl kernels)");
+  verb->add_option("--kernel", options->kernel, "Ask for this kernel (see gemmctl kernels)")
+      ->check(Utf8());
   verb->add_option("--stages", options->stages, "Ask for this many stages")->check(Integer<int>());
   verb->add_option("--split-k", options->split_k, "Ask for this many parts of K")
       ->check(Integer<int>());
-  verb->add_option("--request-id", options->request_id, "Name of the request in the server's log");
+  verb->add_option("--request-id", options->request_id, "Name of the request in the server's log")
+      ->check(Utf8());
   verb->callback([=] { context->run = [=] { return RunMatmul(*context, *options); }; });
 }
 

@@ -2,8 +2,8 @@
 #include <cstdio>
 #include <utility>
 
-#include "kernels/core/files.h"
 #include "client/gemmctl.h"
+#include "kernels/core/files.h"
 
 namespace gemmd::ctl {
 

@@ -262,7 +262,7 @@ void AddPlan(CLI::App* app, Context* context) {
   AddDType(verb, "--out-dtype", &options->out_dtype, "Type of D; by default what goes with A");
   verb->add_flag("--trans-a", options->trans_a, "A is stored as K rows of M");
   verb->add_flag("--trans-b", options->trans_b, "B is stored as N rows of K");
-  verb->add_option("--kernel", options->kernel, "Ask for this kernel");
+  verb->add_option("--kernel", options->kernel, "Ask for this kernel")->check(Utf8());
   verb->add_option("--stages", options->stages, "Ask for this many stages")->check(Integer<int>());
   verb->add_option("--split-k", options->split_k, "Ask for this many parts of K")
       ->check(Integer<int>());

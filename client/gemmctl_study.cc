@@ -1,14 +1,18 @@
 // gemmctl study: what pipeline stages buy, measured on the server.
 #include <cstdio>
+#include <iterator>
+#include <set>
+#include <tuple>
+#include <utility>
 
 #include <unistd.h>
 
-#include "kernels/core/files.h"
 #include "client/gemmctl.h"
 #include "client/interrupt.h"
 #include "client/study_plot.h"
 #include "client/study_report.h"
 #include "client/tune_report.h"
+#include "kernels/core/files.h"
 
 namespace gemmd::ctl {
 namespace {
@@ -21,8 +25,15 @@ struct StudyOptions {
 
 // Before anything is measured: a long study must not end in a path that cannot be written.
 Status CheckPaths(const StudyOptions& options) {
-  if (!options.csv.empty() && options.csv == options.svg) {
-    return InvalidArgument("--svg", "--svg=" + options.svg + " is the file of --csv too");
+  const std::pair<const char*, const std::string&> files[] = {
+      {"--shapes", options.problems.file}, {"--csv", options.csv}, {"--svg", options.svg}};
+  for (size_t i = 0; i < std::size(files); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      const auto& [name, path] = files[i];
+      if (path.empty() || files[j].second.empty() || !SameFile(path, files[j].second)) continue;
+      return InvalidArgument(
+          name, std::string(name) + "=" + path + " is the file of " + files[j].first + " too");
+    }
   }
   if (!options.csv.empty()) RETURN_IF_ERROR(CheckWritable(options.csv));
   if (!options.svg.empty()) RETURN_IF_ERROR(CheckWritable(options.svg));
@@ -33,6 +44,21 @@ Status WriteFiles(const StudyOptions& options, const std::vector<StudySeries>& s
   if (!options.csv.empty()) RETURN_IF_ERROR(WriteText(options.csv, StudyCsv(study)));
   if (!options.svg.empty()) RETURN_IF_ERROR(WriteText(options.svg, StudySvg(study)));
   return OkStatus();
+}
+
+// "12 measurements of 3 of the 40 shapes, which s.csv has": what there is of a study cut short.
+std::string Have(const StudyOptions& options, const std::vector<StudySeries>& study, size_t points,
+                 const std::vector<NamedProblem>& problems, bool written) {
+  std::set<std::string> distinct;
+  for (const NamedProblem& named : problems) distinct.insert(ProblemText(named.problem));
+  std::string text = std::to_string(points) + (points == 1 ? " measurement" : " measurements") +
+                     " of " + std::to_string(study.size()) + " of " +
+                     std::to_string(distinct.size()) +
+                     (distinct.size() == 1 ? " shape" : " shapes");
+  if (!written) return text;
+  std::string files = options.csv;
+  if (!options.svg.empty()) files += (files.empty() ? "" : " and ") + options.svg;
+  return files.empty() ? text : text + " written to " + files;
 }
 
 void Print(const Context& context, const std::vector<StudySeries>& study) {
@@ -77,19 +103,25 @@ int RunStudy(const Context& context, const StudyOptions& options) {
   const Status status = client->Study(request, keep, interrupt.token(), context.Call());
   if (terminal) std::fprintf(stderr, "\r\033[K");
   const std::vector<StudySeries> study = GroupStudy(*problems, points);
-  if (!study.empty()) Print(context, study);
-  // Files are of whole studies.
-  const std::string unwritten =
-      options.csv.empty() && options.svg.empty() ? "" : "; no file was written";
-  if (interrupt.signal() != 0 && !status.ok()) {
-    return context.Fail(kExitInterrupted + interrupt.signal(),
-                        Cancelled("interrupted after " + std::to_string(points.size()) +
-                                  " measurements" + unwritten));
+  if (study.empty()) {  // nothing to print, or to put in the place of old files
+    if (interrupt.signal() != 0 && !status.ok()) {
+      return context.Fail(kExitInterrupted + interrupt.signal(),
+                          Cancelled("interrupted; nothing was measured"));
+    }
+    return status.ok() ? context.Fail(kExitRpc, Internal("the server measured nothing"))
+                       : context.Fail(status);
   }
-  if (!status.ok()) return context.Fail(status);
-  if (study.empty()) return context.Fail(kExitRpc, Internal("the server measured nothing"));
+  Print(context, study);
   const Status written = WriteFiles(options, study);
-  return written.ok() ? kExitOk : context.Fail(kExitBadInput, written);
+  if (!written.ok()) std::ignore = context.Fail(kExitBadInput, written);
+  if (status.ok()) return written.ok() ? kExitOk : kExitBadInput;
+  const std::string have = Have(options, study, points.size(), *problems, written.ok());
+  if (interrupt.signal() != 0) {
+    return context.Fail(kExitInterrupted + interrupt.signal(), Cancelled("interrupted; " + have));
+  }
+  const int code = context.Fail(status);
+  if (!context.json) std::fprintf(stderr, "gemmctl: %s\n", have.c_str());
+  return code;
 }
 
 }  // namespace
@@ -104,11 +136,13 @@ void AddStudy(CLI::App* app, Context* context) {
       "bounds the wait until the server begins");
   AddProblemOptions(verb, &options->problems);
   verb->add_option("--kernel", options->kernel,
-                   "This kernel (see gemmctl kernels); by default the planner's for each shape");
+                   "This kernel (see gemmctl kernels); by default the planner's for each shape")
+      ->check(Utf8());
   verb->add_option("--max-stages", options->max_stages, "Up to this many stages; 0: what fits")
       ->check(Integer<int>(0))
       ->capture_default_str();
-  verb->add_option("--csv", options->csv, "Write all that was measured to this file");
+  verb->add_option("--csv", options->csv,
+                   "Write all that was measured to this file, also when the study ends early");
   verb->add_option("--svg", options->svg, "Draw time against stages into this file");
   verb->callback([=] { context->run = [=] { return RunStudy(*context, *options); }; });
 }

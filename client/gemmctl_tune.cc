@@ -50,6 +50,8 @@ class TuneRun {
     ShowCalibrations(progress);
     summary_.done = progress.done;
     summary_.total = progress.total;
+    tuning_file_ = progress.tuning_file;
+    saved_ = progress.saved;
     const Shape* shape = nullptr;
     if (progress.problem) {
       const auto found = shapes_.find(ProblemText(*progress.problem));
@@ -100,12 +102,19 @@ class TuneRun {
     }
   }
 
-  std::string Kept() const {
+  // What is known of a call that ended early. The server saves the rest when it hears of a Ctrl-C,
+  // and may have gone without where it ended the call itself.
+  std::string Kept(bool interrupted) const {
     if (summary_.done == 0) {
-      return summary_.calibrated > 0 ? "the calibration is kept" : "nothing was measured";
+      return summary_.calibrated > 0 ? "the calibration is in use" : "nothing was measured";
     }
-    return std::to_string(summary_.done) + " of " + std::to_string(summary_.total) +
-           " shapes are done; what was measured is kept";
+    std::string text = std::to_string(summary_.done) + " of " + std::to_string(summary_.total) +
+                       " shapes are done; ";
+    if (!tuning_file_) {
+      return text + "the server has no tuning file: what was measured lasts until it ends";
+    }
+    if (interrupted) return text + "the server saves what was measured in its tuning file";
+    return text + "the server's tuning file has at least " + std::to_string(saved_) + " of them";
   }
 
  private:
@@ -148,6 +157,8 @@ class TuneRun {
   std::unordered_map<std::string, Shape> shapes_;  // by ProblemText()
   std::vector<Changed> changed_;
   TuneSummary summary_;
+  bool tuning_file_ = false;
+  int saved_ = 0;
 };
 
 StatusOr<ClientTuneRequest> MakeRequest(const TuneOptions& options,
@@ -182,10 +193,10 @@ int RunTune(const Context& context, const TuneOptions& options) {
   if (status.ok()) return kExitOk;
   if (interrupt.signal() != 0) {
     return context.Fail(kExitInterrupted + interrupt.signal(),
-                        Cancelled("interrupted; " + run.Kept()));
+                        Cancelled("interrupted; " + run.Kept(true)));
   }
   const int code = context.Fail(status);
-  if (!context.json && run.began()) std::fprintf(stderr, "gemmctl: %s\n", run.Kept().c_str());
+  if (!context.json && run.began()) std::fprintf(stderr, "gemmctl: %s\n", run.Kept(false).c_str());
   return code;
 }
 
@@ -196,8 +207,8 @@ void AddTune(CLI::App* app, Context* context) {
   CLI::App* verb = app->add_subcommand(
       "tune",
       "Measures plans on the server, which keeps the fastest of each shape. --timeout bounds the "
-      "wait until the server begins. Ctrl-C ends it, keeps what was measured so far, and exits "
-      "with 130");
+      "wait until the server begins. Ctrl-C ends it and exits with 130; what was measured so far "
+      "stays in use, and is saved where the server has a tuning file");
   AddProblemOptions(verb, &options->problems);
   verb->add_flag("--served", options->served, "Also the shapes that the server has served");
   verb->add_option("--budget", options->budget, "At most this long: 500ms, 30s, 5m, 2h")

@@ -8,9 +8,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "kernels/core/files.h"
 #include "client/npy.h"
 #include "kernels/core/checked.h"
+#include "kernels/core/files.h"
 #include "kernels/core/numeric.h"
 
 namespace gemmd {

@@ -5,6 +5,7 @@
 
 #include "google/rpc/error_details.pb.h"
 #include "kernels/core/checked.h"
+#include "kernels/core/utf8.h"
 
 namespace gemmd::wire {
 namespace {
@@ -151,6 +152,17 @@ void ToProto(const GemmProblem& problem, v1::Problem* out) {
                                                        : v1::BIAS_AXIS_PER_COLUMN);
   out->set_activation(ToProto(problem.act));
   out->set_deterministic(problem.deterministic);
+}
+
+Status CheckText(const std::string& field, std::string_view text) {
+  if (IsUtf8(text)) return OkStatus();
+  return InvalidArgument(field, field + " of " + std::to_string(text.size()) +
+                                    " bytes is not UTF-8, as all text of a request must be");
+}
+
+Status CheckText(const CallOptions& options) {
+  RETURN_IF_ERROR(CheckText("request_id", options.request_id));
+  return CheckText("kernel", options.kernel);
 }
 
 void ToProto(const CallOptions& options, v1::PlanOptions* out) {
@@ -321,6 +333,8 @@ ClientTuneProgress FromProto(const v1::TuneProgress& in) {
   }
   progress.done = in.done();
   progress.total = in.total();
+  progress.tuning_file = in.tuning_file();
+  progress.saved = in.saved();
   if (in.has_problem()) progress.problem = FromProto(in.problem());
   if (in.has_best()) progress.best = FromProto(in.best());
   if (in.has_time_left()) progress.left_seconds = Seconds(in.time_left());

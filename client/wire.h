@@ -12,6 +12,10 @@
 
 namespace gemmd::wire {
 
+// INVALID_ARGUMENT for text that is not UTF-8: protobuf sends it, and no server can parse that.
+Status CheckText(const std::string& field, std::string_view text);
+Status CheckText(const CallOptions& options);  // those of its fields that are sent
+
 // The gRPC status with its google.rpc details: the field at fault and the time to wait.
 Status FromGrpc(const grpc::Status& status);
 

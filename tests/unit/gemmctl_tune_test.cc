@@ -22,13 +22,20 @@ namespace {
 // One run of gemmctl, with its standard output and error in one pipe.
 class Gemmctl {
  public:
-  explicit Gemmctl(std::vector<std::string> args) {
+  // On a terminal it also shows how far it is.
+  explicit Gemmctl(std::vector<std::string> args, bool terminal = false) {
     args.insert(args.begin(), GEMMCTL_BINARY);
     std::vector<char*> argv;
     for (std::string& arg : args) argv.push_back(arg.data());
     argv.push_back(nullptr);
     int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0) std::abort();
+    if (terminal) {
+      ends[0] = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+      if (ends[0] < 0 || grantpt(ends[0]) != 0 || unlockpt(ends[0]) != 0) std::abort();
+      ends[1] = open(ptsname(ends[0]), O_RDWR | O_NOCTTY | O_CLOEXEC);
+    } else if (pipe2(ends, O_CLOEXEC) != 0) {
+      std::abort();
+    }
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, ends[1], 1);
@@ -252,7 +259,7 @@ TEST_F(GemmctlTuneTest, CtrlCAfterACalibrationSaysThatItIsKept) {
   run.ReadUntil("TMA: ");
   run.Signal(SIGINT);
   EXPECT_EQ(run.ExitCode(), 128 + SIGINT) << run.output();
-  EXPECT_NE(run.output().find("interrupted; the calibration is kept"), std::string::npos)
+  EXPECT_NE(run.output().find("interrupted; the calibration is in use"), std::string::npos)
       << run.output();
 }
 
@@ -265,21 +272,40 @@ TEST_F(GemmctlTuneTest, CtrlCCancelsATuneAndSaysWhatIsKept) {
   EXPECT_EQ(run.ExitCode(), 128 + SIGINT) << run.output();
   EXPECT_NE(run.output().find("tuned 1 of 3 shapes"), std::string::npos) << run.output();
   EXPECT_NE(run.output().find(
-                "CANCELLED: interrupted; 1 of 3 shapes are done; what was measured is kept"),
+                "CANCELLED: interrupted; 1 of 3 shapes are done; the server has no tuning file: "
+                "what was measured lasts until it ends"),
             std::string::npos)
       << run.output();
   server_.WaitUntilIdle();
   EXPECT_EQ(fake_.cancelled(), 1);
 }
 
+TEST_F(GemmctlTuneTest, CtrlCLeavesTheRestToAServerThatSaves) {
+  fake_.tune = {Progress(2, 3, Shape(64, 64, 64), PlanOf("new", 4, 1000))};
+  fake_.tune[0].set_tuning_file(true);
+  fake_.tune[0].set_saved(1);
+  fake_.hold = true;
+  Gemmctl run(Args({"tune", "--served"}));
+  run.ReadUntil("[2/3]");
+  run.Signal(SIGINT);
+  EXPECT_EQ(run.ExitCode(), 128 + SIGINT) << run.output();
+  EXPECT_NE(run.output().find(
+                "2 of 3 shapes are done; the server saves what was measured in its tuning file"),
+            std::string::npos)
+      << run.output();
+}
+
 TEST_F(GemmctlTuneTest, ATuneThatTheServerEndsSaysWhatIsKept) {
   fake_.tune = {Progress(1, 3, Shape(64, 64, 64), PlanOf("new", 4, 1000))};
+  fake_.tune[0].set_tuning_file(true);
+  fake_.tune[0].set_saved(1);
   fake_.ends_with = {grpc::StatusCode::UNAVAILABLE, "draining"};
   Gemmctl run(Args({"tune", "--served"}));
   EXPECT_EQ(run.ExitCode(), 3) << run.output();
   EXPECT_NE(run.output().find("UNAVAILABLE: draining"), std::string::npos) << run.output();
-  EXPECT_NE(run.output().find("1 of 3 shapes are done; what was measured is kept"),
-            std::string::npos)
+  EXPECT_NE(
+      run.output().find("1 of 3 shapes are done; the server's tuning file has at least 1 of them"),
+      std::string::npos)
       << run.output();
 }
 
@@ -341,15 +367,62 @@ TEST_F(GemmctlTuneTest, PathsAreTriedBeforeAnythingIsMeasured) {
   EXPECT_TRUE(std::filesystem::is_empty(folder_));
 }
 
-TEST_F(GemmctlTuneTest, AStudyThatEndsEarlyIsPrintedAndNotWritten) {
+TEST_F(GemmctlTuneTest, AStudyThatEndsEarlyIsPrintedAndWritten) {
   std::ofstream(Path("s.csv")) << "old";
   fake_.study = {Point(Shape(64, 64, 64), 1, 2000)};
   fake_.ends_with = {grpc::StatusCode::UNAVAILABLE, "draining"};
-  Gemmctl run(Args({"study", "--shape", "64x64x64", "--csv", Path("s.csv")}));
+  Gemmctl run(Args({"study", "--shape", "64x64x64", "--shape", "1x1x1", "--csv", Path("s.csv")}));
   EXPECT_EQ(run.ExitCode(), 3) << run.output();
+  EXPECT_NE(run.output().find("1 measurement of 1 of 2 shapes written to " + Path("s.csv")),
+            std::string::npos)
+      << run.output();
   EXPECT_NE(run.output().find("bf16 NN 64x64x64, wgmma"), std::string::npos) << run.output();
   EXPECT_NE(run.output().find("draining"), std::string::npos) << run.output();
+  EXPECT_NE(ReadFile(Path("s.csv")).find(",bf16,NN,64,64,64,"), std::string::npos);
+}
+
+TEST_F(GemmctlTuneTest, CtrlCWritesWhatAStudyHas) {
+  fake_.study = {Point(Shape(64, 64, 64), 1, 2000), Point(Shape(64, 64, 64), 2, 1000)};
+  fake_.hold = true;
+  Gemmctl run(Args({"study", "--shape", "64x64x64", "--shape", "1x1x1", "--csv", Path("s.csv"),
+                    "--svg", Path("s.svg")}),
+              /*terminal=*/true);
+  run.ReadUntil("2 measured");
+  run.Signal(SIGINT);
+  EXPECT_EQ(run.ExitCode(), 128 + SIGINT) << run.output();
+  EXPECT_NE(run.output().find("interrupted; 2 measurements of 1 of 2 shapes written to " +
+                              Path("s.csv") + " and " + Path("s.svg")),
+            std::string::npos)
+      << run.output();
+  EXPECT_NE(ReadFile(Path("s.csv")).find(",64,64,64,"), std::string::npos);
+  EXPECT_NE(ReadFile(Path("s.svg")).find("<svg"), std::string::npos);
+}
+
+TEST_F(GemmctlTuneTest, AStudyWithoutAMeasurementLeavesOldFiles) {
+  std::ofstream(Path("s.csv")) << "old";
+  fake_.ends_with = {grpc::StatusCode::UNAVAILABLE, "draining"};
+  Gemmctl run(Args({"study", "--shape", "64x64x64", "--csv", Path("s.csv")}));
+  EXPECT_EQ(run.ExitCode(), 3) << run.output();
   EXPECT_EQ(ReadFile(Path("s.csv")), "old");
+}
+
+TEST_F(GemmctlTuneTest, TextThatIsNotUtf8IsRefusedWithItsOption) {
+  ExpectRefused({"study", "--shape", "1x1x1", "--kernel", "\xff"},
+                "INVALID_ARGUMENT: --kernel: its 1 bytes are not UTF-8");
+  ExpectRefused({"matmul", "a", "b", "-o", "c", "--request-id", "\xc3("},
+                "INVALID_ARGUMENT: --request-id: its 2 bytes are not UTF-8");
+  ExpectRefused({"plan", "1", "1", "1", "--kernel", "\xff"}, "--kernel: its 1 bytes");
+  ExpectRefused({"health", "--service", "\xff"}, "--service: its 1 bytes");
+}
+
+TEST_F(GemmctlTuneTest, AStudysOutputsAreNotItsInput) {
+  std::ofstream(Path("in.csv")) << "a,bf16,NN,1,1,1\n";
+  std::filesystem::create_hard_link(Path("in.csv"), Path("same"));
+  for (const char* option : {"--csv", "--svg"}) {
+    ExpectRefused({"study", "--shapes", Path("in.csv"), option, Path("same")},
+                  std::string(option) + "=" + Path("same") + " is the file of --shapes too");
+  }
+  EXPECT_EQ(ReadFile(Path("in.csv")), "a,bf16,NN,1,1,1\n");
 }
 
 TEST_F(GemmctlTuneTest, APlansTableFitsAHundredColumns) {
