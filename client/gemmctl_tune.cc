@@ -211,13 +211,14 @@ void AddTune(CLI::App* app, Context* context) {
       "stays in use, and is saved where the server has a tuning file");
   AddProblemOptions(verb, &options->problems);
   verb->add_flag("--served", options->served, "Also the shapes that the server has served");
-  verb->add_option("--budget", options->budget, "At most this long: 500ms, 30s, 5m, 2h")
+  verb->add_option("--budget", options->budget,
+                   "At most this long: 500ms, 30s, 5m, 2h, up to 168h; a bare number is of seconds")
       ->check(CLI::Validator(
           [](std::string& text) {
             return ParseTime(text) ? std::string()
                                    : text +
                                          " is not a time such as 500ms, 30s, 5m or 2h of at "
-                                         "most 24 hours";
+                                         "most 168h, 7 days";
           },
           "TIME"));
   verb->add_flag(

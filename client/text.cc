@@ -50,7 +50,7 @@ std::string LongTime(double seconds) {
 }
 
 std::optional<double> ParseTime(std::string_view text) {
-  constexpr double kMostSeconds = 24 * 3600;
+  constexpr double kMostSeconds = 7 * 24 * 3600;  // TuneRequest.budget's limit
   double value = 0;
   const char* const end = text.data() + text.size();
   const auto [at, error] = std::from_chars(text.data(), end, value, std::chars_format::fixed);

@@ -265,10 +265,10 @@ Serving FromProto(grpc::health::v1::HealthCheckResponse::ServingStatus status) {
 }
 
 Status ToProto(const ClientTuneRequest& request, v1::TuneRequest* out) {
-  constexpr double kMostSeconds = 1e9;
+  constexpr double kMostSeconds = 7 * 24 * 3600;
   if (!(request.budget_seconds >= 0 && request.budget_seconds <= kMostSeconds)) {
     return InvalidArgument("budget", "budget=" + std::to_string(request.budget_seconds) +
-                                         " s is not between 0 and 1000000000");
+                                         " s is not between 0 and 604800, 7 days");
   }
   for (const GemmProblem& problem : request.problems) ToProto(problem, out->add_problems());
   out->set_served(request.served);

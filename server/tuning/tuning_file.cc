@@ -255,8 +255,10 @@ Status TuningFile::Lock() {
   };
   if (!target.ok()) return unlocked(target.status().message());
   const std::string path = *target + ".lock";
-  const int fd =
-      open(path.c_str(), O_RDONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, kEverybodyReads);
+  constexpr int kFlags = O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+  // O_CREAT would be refused where another user has made it in a folder that all may write.
+  int fd = open(path.c_str(), kFlags);
+  if (fd < 0 && errno == ENOENT) fd = open(path.c_str(), kFlags | O_CREAT, kEverybodyReads);
   if (fd < 0) return unlocked(path + ": " + std::strerror(errno));
   lock_.emplace(fd);
   while (flock(fd, LOCK_EX | LOCK_NB) != 0) {

@@ -196,6 +196,29 @@ TEST_F(ProcessTest, TakenPortsEndTheStartWithTheAddress) {
   close(taken);
 }
 
+TEST_F(ProcessTest, DrainNamesTheTuneThatItEnds) {
+  Process process(Args());
+  const std::string address = process.Address("grpc");
+  ASSERT_NE(address, "") << process.output();
+  const auto stub =
+      v1::ServerService::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
+  const v1::Problem problem = LongRequest().problem();
+  v1::TuneRequest request;
+  for (int i = 0; i < 1000; ++i) *request.add_problems() = problem;
+  grpc::ClientContext context;
+  context.set_deadline(Deadline());
+  const auto reader = stub->Tune(&context, request);
+  v1::TuneProgress progress;
+  ASSERT_TRUE(reader->Read(&progress)) << process.output();
+  process.Signal(SIGTERM);
+  EXPECT_EQ(process.Wait(), 0) << process.output();
+  while (reader->Read(&progress)) {
+  }
+  EXPECT_THAT(reader->Finish().error_message(), HasSubstr("the server is draining; what was"));
+  EXPECT_THAT(process.output(), AllOf(HasSubstr("queued requests, a tune of 1000 problems, for"),
+                                      HasSubstr("drained")));
+}
+
 TEST_F(ProcessTest, TuningFileHasOneServerAtATimeAndAKilledOneLeavesNoLock) {
   std::string folder = ::testing::TempDir() + "process_test.XXXXXX";
   ASSERT_NE(mkdtemp(folder.data()), nullptr);
