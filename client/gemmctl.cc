@@ -55,8 +55,7 @@ std::string Complaint(const CLI::App& app, const CLI::ParseError& error) {
 CLI::Validator Utf8() {
   // An empty type name leaves the help as it is.
   return {[](const std::string& text) {
-            return IsUtf8(text) ? std::string()
-                                : "its " + std::to_string(text.size()) + " bytes are not UTF-8";
+            return IsUtf8(text) ? std::string() : std::string("the text is not UTF-8");
           },
           ""};
 }

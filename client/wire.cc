@@ -156,8 +156,7 @@ void ToProto(const GemmProblem& problem, v1::Problem* out) {
 
 Status CheckText(const std::string& field, std::string_view text) {
   if (IsUtf8(text)) return OkStatus();
-  return InvalidArgument(field, field + " of " + std::to_string(text.size()) +
-                                    " bytes is not UTF-8, as all text of a request must be");
+  return InvalidArgument(field, field + " is not UTF-8, as all text of a request must be");
 }
 
 Status CheckText(const CallOptions& options) {

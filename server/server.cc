@@ -8,7 +8,6 @@
 #include <prometheus/registry.h>
 #include <spdlog/spdlog.h>
 
-#include "kernels/core/mutex.h"
 #include "server/engine/observer.h"
 #include "server/engine/reply_budget.h"
 #include "server/engine/totals.h"
@@ -81,9 +80,8 @@ bool LoadTuning(TuningFile& file, TunedPlanner& planner, spdlog::logger& log) {
     log.info("tuning-file={}: {}", file.path(), known);
   }
   if (loaded->dropped > 0) {
-    log.warn(
-        "tuning-file={}: {} problems more than the limit {}; the first of the file are left out",
-        file.path(), loaded->dropped, TuningTable::kMaxEntries);
+    log.warn("tuning-file={} exceeds the limit of {} problems by {}; the first of it are left out",
+             file.path(), TuningTable::kMaxEntries, loaded->dropped);
   }
   return true;
 }

@@ -1,5 +1,6 @@
 // GemmClient's calls with streams, against a service that says what a test wants.
 #include <chrono>
+#include <cstddef>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -167,6 +168,22 @@ TEST_F(ClientStreamTest, BadTunesNeverReachTheServer) {
   EXPECT_EQ(Study({}).field(), "problems");
   EXPECT_EQ(Study({.problems = {endless}}).field(), "problem.alpha");
   EXPECT_EQ(Study({.problems = {Problem(16)}, .max_stages = -1}).field(), "max_stages");
+  EXPECT_EQ(fake_.calls(), 0);
+}
+
+TEST_F(ClientStreamTest, TextThatIsNotUtf8NeverReachesTheServer) {
+  const auto refused = [](const Status& status, const std::string& field) {
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status.ToString();
+    EXPECT_EQ(status.field(), field);
+  };
+  std::vector<std::byte> d(size_t{16} * 64 * 2);
+  const HostOperands operands{.a = d.data(), .b = d.data(), .d = d.data()};
+  refused(client_->Gemm(Problem(16), operands, {.kernel = "\xff"}).status(), "kernel");
+  refused(client_->Gemm(Problem(16), operands, {.request_id = "\xc0\x80"}).status(), "request_id");
+  refused(client_->Plan(Problem(16), {.kernel = "\xed\xa0\x80"}).status(), "kernel");
+  refused(Study({.problems = {Problem(16)}, .kernel = "\xc3("}), "kernel");
+  refused(client_->Health("\x80").status(), "service");
+  refused(client_->WatchHealth("\x80", [](Serving) { return true; }), "service");
   EXPECT_EQ(fake_.calls(), 0);
 }
 

@@ -408,11 +408,11 @@ TEST_F(GemmctlTuneTest, AStudyWithoutAMeasurementLeavesOldFiles) {
 
 TEST_F(GemmctlTuneTest, TextThatIsNotUtf8IsRefusedWithItsOption) {
   ExpectRefused({"study", "--shape", "1x1x1", "--kernel", "\xff"},
-                "INVALID_ARGUMENT: --kernel: its 1 bytes are not UTF-8");
+                "INVALID_ARGUMENT: --kernel: the text is not UTF-8");
   ExpectRefused({"matmul", "a", "b", "-o", "c", "--request-id", "\xc3("},
-                "INVALID_ARGUMENT: --request-id: its 2 bytes are not UTF-8");
-  ExpectRefused({"plan", "1", "1", "1", "--kernel", "\xff"}, "--kernel: its 1 bytes");
-  ExpectRefused({"health", "--service", "\xff"}, "--service: its 1 bytes");
+                "INVALID_ARGUMENT: --request-id: the text is not UTF-8");
+  ExpectRefused({"plan", "1", "1", "1", "--kernel", "\xff"}, "--kernel: the text is not");
+  ExpectRefused({"health", "--service", "\xff"}, "--service: the text is not");
 }
 
 TEST_F(GemmctlTuneTest, AStudysOutputsAreNotItsInput) {
