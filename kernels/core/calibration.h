@@ -40,9 +40,8 @@ struct Calibration {
 // Of an H200: what a device has that was not measured, and what the model's constants were fitted
 // beside.
 inline constexpr Calibration kH200Calibration = {
-    .cp_async = {.latency_clocks = 1370, .bytes_per_clock = 216, .flops_per_clock = 2100},
-    .tma =
-        RingCalibration{.latency_clocks = 1101, .bytes_per_clock = 59.9, .flops_per_clock = 3592}};
+    .cp_async = {.latency_clocks = 279, .bytes_per_clock = 43.5, .flops_per_clock = 2410},
+    .tma = RingCalibration{.latency_clocks = 333, .bytes_per_clock = 44.3, .flops_per_clock = 3692}};
 
 // OK when every figure is one that a device can have, and `tma` is there just where the device has
 // such kernels. INTERNAL naming the first figure that is not, and its limits.

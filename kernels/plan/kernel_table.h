@@ -52,7 +52,9 @@ inline constexpr KernelRow kKernelTable[] = {
       .warps_n = 2,
       .min_blocks_per_sm = 4,
       .max_stages = 8}},
-    {"cp_async_32x32x32",  // one warp: for batches of products that are smaller than any other tile
+    // One warp, for batches of products that are smaller than any other tile. An SM full of such
+    // blocks covers the latency of each without a second stage.
+    {"cp_async_32x32x32",
      {.family = Family::kCpAsyncMma,
       .block_m = 32,
       .block_n = 32,
@@ -60,7 +62,7 @@ inline constexpr KernelRow kKernelTable[] = {
       .warps_m = 1,
       .warps_n = 1,
       .min_blocks_per_sm = 24,
-      .max_stages = 4}},
+      .max_stages = 1}},
     {"simt_128x128x16",
      {.family = Family::kCpAsyncSimt,
       .block_m = 128,
