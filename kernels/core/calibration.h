@@ -41,7 +41,8 @@ struct Calibration {
 // beside.
 inline constexpr Calibration kH200Calibration = {
     .cp_async = {.latency_clocks = 279, .bytes_per_clock = 43.5, .flops_per_clock = 2410},
-    .tma = RingCalibration{.latency_clocks = 333, .bytes_per_clock = 44.3, .flops_per_clock = 3692}};
+    .tma =
+        RingCalibration{.latency_clocks = 333, .bytes_per_clock = 44.3, .flops_per_clock = 3692}};
 
 // OK when every figure is one that a device can have, and `tma` is there just where the device has
 // such kernels. INTERNAL naming the first figure that is not, and its limits.

@@ -23,9 +23,10 @@
 //
 // Beside that it knows what a step of a small tile takes at least, what a pair of blocks saves and
 // loses, what panels cost that all blocks ask for, that two SMs share a way to the L2 cache and to
-// memory, and what it costs to add up the parts of a split-K. All constants are fitted to measured plans of an
-// H200 (gemmd_bench plans, sweep and selection). L, the bandwidth into an SM and the FLOPs of its
-// tensor cores are scaled by what calibration finds of the device (kernels/core/calibration.h).
+// memory, and what it costs to add up the parts of a split-K. All constants are fitted to measured
+// plans of an H200 (gemmd_bench plans, sweep and selection). L, the bandwidth into an SM and the
+// FLOPs of its tensor cores are scaled by what calibration finds of the device
+// (kernels/core/calibration.h).
 #pragma once
 
 #include <cstdint>

@@ -17,9 +17,9 @@ namespace gemmd {
 struct LoadedTuning {
   bool calibrated = false;  // the planner has the file's calibration
   Status calibration;       // not OK: there is one and it cannot be; says why
-  int problems = 0;  // that the planner learnt
-  int skipped = 0;   // that it did not: a kernel or plan that this server does not have
-  int dropped = 0;   // that it learnt and forgot: more than TuningTable::kMaxEntries
+  int problems = 0;         // that the planner learnt
+  int skipped = 0;          // that it did not: a kernel or plan that this server does not have
+  int dropped = 0;          // that it learnt and forgot: more than TuningTable::kMaxEntries
 };
 
 // A file of JSON: proto/gemmd/v1/tuning.proto. It belongs to one device and one build, since the

@@ -1,10 +1,6 @@
 // Tune and Study over the wire.
-#include <cstdlib>
-#include <filesystem>
 #include <fstream>
-#include <sstream>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -12,7 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "google/rpc/error_details.pb.h"
-#include "tests/e2e/server_fixture.h"
+#include "tests/e2e/tuning_fixture.h"
 
 namespace gemmd::testing {
 namespace {
@@ -20,22 +16,6 @@ namespace {
 using grpc::StatusCode;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-v1::Problem MakeProblem(int64_t m, int64_t n, int64_t k, v1::DataType type = v1::DATA_TYPE_F32) {
-  v1::Problem problem;
-  problem.set_m(m);
-  problem.set_n(n);
-  problem.set_k(k);
-  problem.set_type_a(type);
-  return problem;
-}
-
-template <typename Request>
-Request Of(const std::vector<v1::Problem>& problems) {
-  Request request;
-  for (const v1::Problem& problem : problems) *request.add_problems() = problem;
-  return request;
-}
 
 std::string FieldOf(const grpc::Status& status) {
   google::rpc::Status details;
@@ -46,88 +26,6 @@ std::string FieldOf(const grpc::Status& status) {
   }
   return bad.field_violations(0).field();
 }
-
-// A stream that is read as the test says. Cancelled when the test has not read it to its end.
-template <typename Message>
-class Stream {
- public:
-  template <typename Start>
-  explicit Stream(Start start) {
-    context_.set_deadline(std::chrono::system_clock::now() + kLongEnough);
-    reader_ = start(&context_);
-  }
-  ~Stream() {
-    if (ended_) return;
-    context_.TryCancel();
-    End();
-  }
-  Stream(const Stream&) = delete;
-  Stream& operator=(const Stream&) = delete;
-
-  void Cancel() { context_.TryCancel(); }
-  // Reads what is left.
-  grpc::Status End() {
-    Message message;
-    while (reader_->Read(&message)) messages_.push_back(message);
-    ended_ = true;
-    return reader_->Finish();
-  }
-  const std::vector<Message>& messages() const { return messages_; }  // that End() read
-
- private:
-  grpc::ClientContext context_;
-  std::unique_ptr<grpc::ClientReader<Message>> reader_;
-  std::vector<Message> messages_;
-  bool ended_ = false;
-};
-
-class TuningTest : public ServerFixture {
- protected:
-  using TuneStream = Stream<v1::TuneProgress>;
-  using StudyStream = Stream<v1::StudyPoint>;
-
-  void StartOnManualH200() { StartOnManual({.memory_bytes = 1 << 30, .traits = H200Traits()}); }
-
-  // From now on calls go over a connection that carries at most 64 KiB of a stream before its
-  // receiver reads, however slow or fast this machine is.
-  void NarrowConnection() {
-    grpc::ChannelArguments arguments;
-    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-    arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
-    arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 64 << 10);
-    info_ = v1::ServerService::NewStub(grpc::CreateCustomChannel(
-        server_->grpc_address(), grpc::InsecureChannelCredentials(), arguments));
-  }
-
-  auto Starting(const v1::TuneRequest& request) {
-    return [this, request](grpc::ClientContext* context) { return info_->Tune(context, request); };
-  }
-  auto Starting(const v1::StudyRequest& request) {
-    return [this, request](grpc::ClientContext* context) { return info_->Study(context, request); };
-  }
-  static v1::TuneRequest Calibrating() {
-    v1::TuneRequest request;
-    request.set_calibrate(true);
-    return request;
-  }
-  grpc::Status Tune(const v1::TuneRequest& request) { return TuneStream(Starting(request)).End(); }
-  grpc::Status Study(const v1::StudyRequest& request) {
-    return StudyStream(Starting(request)).End();
-  }
-
-  v1::Plan Explain(const v1::Problem& problem) {
-    grpc::ClientContext context;
-    SetDeadline(&context);
-    v1::ExplainPlanRequest request;
-    *request.mutable_problem() = problem;
-    v1::ExplainPlanResponse response;
-    EXPECT_TRUE(info_->ExplainPlan(&context, request, &response).ok());
-    return response.plan();
-  }
-  bool IsMeasured(const v1::Problem& problem) {
-    return Explain(problem).source() == v1::PLAN_SOURCE_MEASURED;
-  }
-};
 
 TEST_F(TuningTest, TunedProblemsHaveMeasuredPlans) {
   StartOnCpu();
@@ -403,125 +301,6 @@ TEST_F(TuningTest, BackgroundTuningMeasuresWhatWasServed) {
   StartOnCpu();
   ASSERT_TRUE(Gemm(OnesRequest(31, 30, 29)).ok());
   Until([this] { return IsMeasured(MakeProblem(31, 30, 29)); });
-}
-
-class TuningFileTest : public TuningTest {
- protected:
-  TuningFileTest() {
-    std::string folder = ::testing::TempDir() + "tuning_test.XXXXXX";
-    folder_ = mkdtemp(folder.data());
-    config_.tuning_file = folder_ + "/tuning.json";
-  }
-  ~TuningFileTest() override { std::filesystem::remove_all(folder_); }
-
-  void Stop() {
-    TearDown();
-    server_ = nullptr;
-    manual_ = nullptr;
-  }
-  void Write(const std::string& text) const { std::ofstream(config_.tuning_file) << text; }
-
-  std::string folder_;
-};
-
-TEST_F(TuningFileTest, WhatWasTunedIsKnownAfterARestart) {
-  const v1::Problem problem = MakeProblem(64, 48, 32);
-  StartOnCpu();
-  EXPECT_THAT(log_text_.str(), HasSubstr("is not there yet"));
-  ASSERT_TRUE(Tune(Of<v1::TuneRequest>({problem})).ok());
-  const v1::Plan before = Explain(problem);
-  Stop();
-  StartOnCpu();
-  const v1::Plan after = Explain(problem);
-  EXPECT_EQ(after.source(), v1::PLAN_SOURCE_MEASURED);
-  EXPECT_EQ(after.measured().nanos(), before.measured().nanos());
-  EXPECT_FALSE(IsMeasured(MakeProblem(640, 48, 32)));
-  EXPECT_THAT(log_text_.str(), HasSubstr(config_.tuning_file + ": 1 problem\n"));
-}
-
-TEST_F(TuningFileTest, ACalibrationIsKnownAfterARestartUnlessItCannotBe) {
-  StartOnManualH200();
-  Calibration slow = kH200Calibration;
-  slow.tma->flops_per_clock = 400;
-  manual_->SetCalibration(slow);
-  const v1::Problem problem = MakeProblem(4096, 4096, 4096, v1::DATA_TYPE_BF16);
-  const v1::Plan before = Explain(problem);
-  ASSERT_TRUE(Tune(Calibrating()).ok());
-  const v1::Plan calibrated = Explain(problem);
-  EXPECT_NE(calibrated.kernel(), before.kernel());
-  Stop();
-  StartOnManualH200();
-  EXPECT_EQ(Explain(problem).kernel(), calibrated.kernel());
-  EXPECT_THAT(log_text_.str(), HasSubstr("the device's calibration"));
-  Stop();
-  std::ostringstream text;
-  text << std::ifstream(config_.tuning_file).rdbuf();
-  std::string damaged = text.str();
-  const std::string figure = "\"flops_per_clock\": 400";
-  ASSERT_NE(damaged.find(figure), std::string::npos) << damaged;
-  damaged.replace(damaged.find(figure), figure.size(), "\"flops_per_clock\": -4");
-  Write(damaged);
-  StartOnManualH200();
-  EXPECT_EQ(Explain(problem).kernel(), before.kernel());
-  EXPECT_THAT(log_text_.str(), AllOf(HasSubstr("[warning]"), HasSubstr("tma.flops_per_clock=-4")));
-}
-
-TEST_F(TuningFileTest, AFileThatDoesNotHoldGivesOneWarningAndTheModelPlans) {
-  const v1::Problem problem = MakeProblem(256, 256, 256);
-  StartOnManualH200();
-  ASSERT_TRUE(Tune(Of<v1::TuneRequest>({problem})).ok());
-  Stop();
-  const auto warnings = [this] {
-    const std::string log = log_text_.str();
-    size_t count = 0;
-    for (size_t at = 0; (at = log.find("[warning]", at)) != std::string::npos; ++at) ++count;
-    return count;
-  };
-  EXPECT_EQ(warnings(), 0U);
-  DeviceTraits other = H200Traits();
-  other.driver_version = 99;
-  StartOnManual({.memory_bytes = 1 << 30, .traits = other});
-  EXPECT_FALSE(IsMeasured(problem));
-  EXPECT_EQ(warnings(), 1U);
-  EXPECT_THAT(log_text_.str(), HasSubstr("driver_version=13000, where this server has 99"));
-  ASSERT_TRUE(Tune(Of<v1::TuneRequest>({problem})).ok());
-  EXPECT_TRUE(std::filesystem::exists(config_.tuning_file + ".old"));
-  Stop();
-  Write("{ cut short");
-  StartOnManualH200();
-  EXPECT_FALSE(IsMeasured(problem));
-  EXPECT_EQ(warnings(), 2U);
-  EXPECT_THAT(log_text_.str(), HasSubstr("is damaged"));
-}
-
-TEST_F(TuningFileTest, APathThatCannotBeWrittenIsToldAndWhatWasMeasuredIsInUse) {
-  config_.tuning_file = folder_ + "/no/such/folder.json";
-  StartOnCpu();
-  const v1::Problem problem = MakeProblem(64, 48, 32);
-  const grpc::Status status = Tune(Of<v1::TuneRequest>({problem, MakeProblem(9, 9, 9)}));
-  EXPECT_EQ(status.error_code(), StatusCode::FAILED_PRECONDITION);
-  EXPECT_THAT(status.error_message(), HasSubstr(config_.tuning_file));
-  EXPECT_TRUE(IsMeasured(problem));
-}
-
-TEST_F(TuningFileTest, BackgroundTuningThatCannotSaveIsLoggedOnceAndAtTheEnd) {
-  config_.tuning_file = folder_ + "/no/such/folder.json";
-  config_.background_tuning = true;
-  config_.background_share_percent = 100;
-  StartOnCpu();
-  const std::string warning =
-      "what was measured is in use and not saved: tuning-file=" + config_.tuning_file +
-      ": cannot write";
-  for (const int64_t n : {30, 31}) {
-    ASSERT_TRUE(Gemm(OnesRequest(n, n, n)).ok());
-    Until([&] { return IsMeasured(MakeProblem(n, n, n)); });
-  }
-  Stop();
-  const std::string log = log_text_.str();
-  const size_t first = log.find(warning);
-  EXPECT_NE(first, std::string::npos) << log;
-  EXPECT_EQ(log.find(warning, first + 1), std::string::npos) << log;
-  EXPECT_THAT(log, HasSubstr("since the last save is lost: tuning-file=" + config_.tuning_file));
 }
 
 }  // namespace

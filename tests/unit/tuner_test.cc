@@ -2,8 +2,6 @@
 
 #include <atomic>
 #include <future>
-#include <memory>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,91 +9,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/support/manual_backend.h"
 #include "tests/support/problems.h"
+#include "tests/unit/tuner_fixture.h"
 
 namespace gemmd {
 namespace {
 
 using ::testing::AllOf;
-using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using testing::ManualBackend;
 
 constexpr std::chrono::seconds kLongEnough{30};
-
-class CountingObserver : public TuningObserver {
- public:
-  void MeasuringChanged(bool measuring) override { measuring_now = measuring; }
-  void Measured(bool ok, Nanoseconds) override { ++(ok ? measured : given_up); }
-  void RunEnded(TuningResult result) override {
-    MutexLock lock(mu_);
-    results_.push_back(result);
-  }
-  std::vector<TuningResult> results() {
-    MutexLock lock(mu_);
-    return results_;
-  }
-
-  std::atomic<bool> measuring_now{false};
-  std::atomic<int> measured{0}, given_up{0};
-
- private:
-  Mutex mu_;
-  std::vector<TuningResult> results_ GUARDED_BY(mu_);
-};
-
-// A tuner of an H200 whose clock the test is.
-class TunerTest : public ::testing::Test {
- protected:
-  TunerTest() : TunerTest(testing::ManualBackendOptions{.traits = H200Traits()}) {}
-  explicit TunerTest(testing::ManualBackendOptions options)
-      : backend_(std::move(options)), planner_(backend_.traits()) {
-    Make({});
-  }
-
-  void Make(Tuner::Save save, std::string saved_in = {}) {
-    tuner_ = std::make_unique<Tuner>(
-        std::vector<TuningDevice>{{.backend = &backend_, .planner = &planner_}}, std::move(save),
-        &observer_, std::move(saved_in));
-  }
-
-  std::future<Status> Ended(TuningRun* run) {
-    const auto promise = std::make_shared<std::promise<Status>>();
-    run->done = [promise](Status status) { promise->set_value(std::move(status)); };
-    return promise->get_future();
-  }
-  // Must be started.
-  std::future<Status> Tune(std::vector<GemmProblem> problems, std::stop_source stop = {},
-                           std::optional<Nanoseconds> budget = {}, bool calibrate = false) {
-    TuneRun run;
-    run.calibrate = calibrate;
-    run.problems = std::move(problems);
-    run.stop = std::move(stop);
-    run.budget = budget;
-    run.progress = [this](const TuneStep& step) { steps_.push_back(step); };
-    std::future<Status> ended = Ended(&run);
-    const Status status = tuner_->Tune(std::move(run));
-    EXPECT_TRUE(status.ok()) << status.ToString();
-    return ended;
-  }
-  Status Refused(std::vector<GemmProblem> problems) {
-    TuneRun run;
-    run.problems = std::move(problems);
-    run.done = [](const Status&) { ADD_FAILURE() << "a refused run ended"; };
-    return tuner_->Tune(std::move(run));
-  }
-  double MeasuredSeconds(const GemmProblem& problem) const {
-    return planner_.PlanFor(problem)->measured_seconds;
-  }
-
-  ManualBackend backend_;
-  TunedPlanner planner_;
-  CountingObserver observer_;
-  std::vector<TuneStep> steps_;  // written by the tuner's thread before the run's end
-  std::unique_ptr<Tuner> tuner_;
-};
 
 TEST_F(TunerTest, TunedProblemsGetTheFastestMeasuredPlan) {
   backend_.SetPlanSeconds([](const Plan& plan) { return plan.stages == 3 ? 1e-6 : 1e-3; });
@@ -413,84 +337,6 @@ TEST_F(TunerTest, WhatWasLearntIsSavedAtTheEnd) {
       Tune({Problem(64, 64, 64), Problem(256, 256, 256), Problem(512, 512, 64)}).get().ok());
   EXPECT_EQ(saved, 3U);
 }
-
-// --- Studies ---
-
-class StudyTest : public TunerTest {
- protected:
-  std::future<Status> Study(std::vector<GemmProblem> problems, std::optional<int> row,
-                            int max_stages = 0) {
-    StudyRun run;
-    run.problems = std::move(problems);
-    run.row = row;
-    run.max_stages = max_stages;
-    run.point = [this](const StudyStep& step) { points_.push_back(step); };
-    std::future<Status> ended = Ended(&run);
-    const Status status = tuner_->Study(std::move(run));
-    EXPECT_TRUE(status.ok()) << status.ToString();
-    return ended;
-  }
-  std::vector<int> Stages() const {
-    std::vector<int> stages;
-    for (const StudyStep& point : points_) stages.push_back(point.plan.stages);
-    return stages;
-  }
-
-  std::vector<StudyStep> points_;  // written by the tuner's thread before the run's end
-};
-
-TEST_F(StudyTest, OneKernelAtEveryStageCountThatFits) {
-  const int row = RowByName("tma_wgmma_128x256x64");
-  ASSERT_GE(row, 0);
-  backend_.SetPlanSeconds([](const Plan& plan) { return 1e-3 / plan.stages; });
-  ASSERT_TRUE(Study({Problem(4096, 4096, 4096)}, row).get().ok());
-  EXPECT_THAT(Stages(), ElementsAre(1, 2, 3, 4));
-  for (const StudyStep& point : points_) {
-    EXPECT_EQ(point.plan.row, row);
-    EXPECT_EQ(point.plan.split_k, 1);
-    EXPECT_FALSE(point.plan.pair);
-    EXPECT_GT(point.plan.predicted_seconds, 0);
-    EXPECT_EQ(point.timing.median_seconds, 1e-3 / point.plan.stages);
-  }
-  EXPECT_EQ(backend_.timed().size(), 1U);  // all stage counts in turns, by one timer
-}
-
-TEST_F(StudyTest, StagesAreClippedToWhatWasAskedAndToTheStepsOfK) {
-  const int row = RowByName("tma_wgmma_128x256x64");
-  ASSERT_TRUE(Study({Problem(4096, 4096, 4096)}, row, 2).get().ok());
-  EXPECT_THAT(Stages(), ElementsAre(1, 2));
-  points_.clear();
-  ASSERT_TRUE(Study({Problem(128, 256, 128)}, row).get().ok());  // two K steps, one tile
-  EXPECT_THAT(Stages(), ElementsAre(1, 2));
-}
-
-TEST_F(StudyTest, WithoutAKernelThePlannersChoiceIsStudied) {
-  const GemmProblem problem = Problem(2048, 2048, 2048);
-  ASSERT_TRUE(Study({problem}, std::nullopt).get().ok());
-  ASSERT_FALSE(points_.empty());
-  for (const StudyStep& point : points_) EXPECT_EQ(point.plan.row, planner_.PlanFor(problem)->row);
-}
-
-TEST_F(StudyTest, KernelThatCannotRunIsRefusedAsItsPlanWouldBe) {
-  StudyRun run;
-  run.problems = {Problem(64, 64, 64, DType::kF32)};
-  run.row = RowByName("tma_wgmma_128x256x64");
-  const Status status = tuner_->Study(std::move(run));
-  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(status.field(), "plan.kernel");
-}
-
-TEST_F(StudyTest, TuneAndStudyAreOneAtATime) {
-  backend_.HoldTimers();
-  std::future<Status> ended = Study({Problem(256, 256, 256), Problem(64, 64, 64)}, std::nullopt);
-  const Status second = Refused({Problem(64, 64, 64)});
-  EXPECT_EQ(second.code(), StatusCode::kResourceExhausted);
-  EXPECT_THAT(second.message(), HasSubstr("a study of 2 problems is running"));
-  backend_.ReleaseTimers();
-  EXPECT_TRUE(ended.get().ok());
-}
-
-// --- In the background ---
 
 TEST_F(TunerTest, RunInterruptsTheBackgroundAndIsInterruptedByNone) {
   backend_.HoldTimers();
