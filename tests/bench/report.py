@@ -86,6 +86,22 @@ def selection(_):
     return table(header, rows) + measured_on(lines)
 
 
+def calibration(_):
+    """Nanoseconds of a step of a load-only ring by its stages, and what comes of them."""
+    points = [line for line in load("calibration") if "stages" in line]
+    found = {line["family"]: line for line in load("calibration-result")}
+    most = max(line["stages"] for line in points)
+    rows = []
+    for family, line in found.items():
+        steps = {p["stages"]: f"{p['step_ns']:.0f}" for p in points if p["family"] == family}
+        rows.append([family] + [steps.get(s, "") for s in range(1, most + 1)]
+                    + [f"{line['latency_clocks']:.0f}", f"{line['bytes_per_clock']:.1f}",
+                       f"{line['flops_per_clock']:.0f}"])
+    header = ["kind"] + [f"S = {s}" for s in range(1, most + 1)] + ["latency, clocks", "bytes/clock",
+                                                                   "FLOP/clock"]
+    return table(header, rows) + measured_on(list(found.values()))
+
+
 def probe_cost(_):
     """The stall probe on against off."""
     lines = load("probe-cost")
@@ -208,7 +224,7 @@ def fixed_stages(_):
                   "gain of the constant"], rows) + measured_on(lines)
 
 
-TABLES = {"shapes": shapes, "batches": batches, "stage-sweep": stage_sweep, "selection": selection, "probe-cost": probe_cost,
+TABLES = {"shapes": shapes, "batches": batches, "calibration": calibration, "stage-sweep": stage_sweep, "selection": selection, "probe-cost": probe_cost,
           "latency": latency, "shape-classes": shape_classes, "plan-gains": plan_gains,
           "fixed-stages": fixed_stages}
 
