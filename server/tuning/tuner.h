@@ -94,9 +94,10 @@ class Tuner {  // Thread-safe.
 
   // On OK `run.done` runs once. On error nothing was started, and no callback runs:
   //   RESOURCE_EXHAUSTED  another run is not over yet (retry_after set), or a problem can never fit
-  //   INVALID_ARGUMENT    nothing to do, too many problems, an empty product, a kernel that cannot
-  //   run it UNIMPLEMENTED       types or mode that no kernel of the device takes UNAVAILABLE
-  //   draining, or the device is lost
+  //   INVALID_ARGUMENT    nothing to do, too many problems, an empty product, a kernel that is not
+  //                       for it
+  //   UNIMPLEMENTED       types or mode that no kernel of the device takes
+  //   UNAVAILABLE         draining, or the device is lost
   // The field of what is wrong with a problem starts with "problems[i]".
   Status Tune(TuneRun run) EXCLUDES(mu_);
   // Times the row's plans of one part and without pairs, at every stage count from 1 to what fits

@@ -293,7 +293,8 @@ StatusOr<LoadedTuning> TuningFile::Load(TunedPlanner& planner) {
     loaded.dropped = std::max(0, loaded.problems - static_cast<int>(TuningTable::kMaxEntries));
     loaded.problems -= loaded.dropped;
   }
-  if (loaded.skipped == 0 && loaded.dropped == 0) replaceable_ = VersionOf(info);
+  const bool in_full = loaded.skipped == 0 && loaded.dropped == 0 && loaded.calibration.ok();
+  if (in_full) replaceable_ = VersionOf(info);
   return loaded;
 }
 

@@ -78,6 +78,13 @@ TEST_F(TuningFileTest, WhatCouldNotBeReadInFullIsKept) {
   expect_kept("", false);
   expect_kept(Replaced(whole, R"("format_version": 1)", R"("format_version": 2)"), false);
   expect_kept(Replaced(whole, "cp_async_64x64x64", "a_kernel_of_tomorrow"), true);
+  TunedPlanner calibrated(H200Traits());
+  Calibration calibration = kH200Calibration;
+  calibration.cp_async.latency_clocks = 777;
+  ASSERT_TRUE(calibrated.Calibrate(calibration).ok());
+  std::filesystem::remove(path_);
+  ASSERT_TRUE(File().Save(calibrated).ok());
+  expect_kept(Replaced(Read(), R"("latency_clocks": 777)", R"("latency_clocks": 0)"), true);
 }
 
 TEST_F(TuningFileTest, WhatMayNotBeReadIsKept) {
