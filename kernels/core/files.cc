@@ -86,8 +86,8 @@ StatusOr<std::string> FollowLinks(const std::string& path) {
 }
 
 bool SameFile(const std::string& a, const std::string& b) {
-  struct stat at_a {
-  }, at_b{};
+  struct stat at_a {};
+  struct stat at_b {};
   const bool there = stat(a.c_str(), &at_a) == 0;
   if (there != (stat(b.c_str(), &at_b) == 0)) return false;
   if (there) return at_a.st_dev == at_b.st_dev && at_a.st_ino == at_b.st_ino;

@@ -42,7 +42,6 @@ constexpr double kHiddenAskClocks = 456;
 constexpr double kPairSeconds = 0.165e-6;
 constexpr double kPairStep = 1.03;
 constexpr double kPairStream = 1.05;
-constexpr double kPairStepInTurns = 1.03;  // in ping-pong
 // Device memory: what it delivers in long, and in the beginning.
 constexpr double kReachedBandwidth = 0.84;  // of the copy rate
 constexpr double kRampSeconds = 0.146e-6;
@@ -161,9 +160,10 @@ double RowsFetched(int block, int64_t extent, bool k_across) {
 // for each row that begins in it, and twice where the boxes of such rows reach into the next.
 double AsksPerLine(const MatrixLayout& layout, int64_t element_bytes, bool k_across,
                    double askers) {
-  const auto pitch = static_cast<double>(RowPitchBytes(layout.cols * element_bytes));
-  const double rows = std::clamp(128 / pitch, 1.0, static_cast<double>(layout.rows));
-  const bool reaches = k_across && std::fmod(pitch, 128) != 0;
+  const int64_t pitch = RowPitchBytes(layout.cols * element_bytes);
+  const double rows =
+      std::clamp(128 / static_cast<double>(pitch), 1.0, static_cast<double>(layout.rows));
+  const bool reaches = k_across && pitch % 128 != 0;
   return askers * rows * (reaches ? 2 : 1);
 }
 
@@ -181,6 +181,7 @@ struct TmaLaunch {
   // Of the longest part.
   const double steps;
   const double store_bytes;  // of a part
+  const double asks;         // per line, of the operand that is asked for most
 
   TmaLaunch(const KernelConfig& config, const GemmProblem& problem, const Plan& its_plan,
             const DeviceTraits& its_traits)
@@ -195,7 +196,8 @@ struct TmaLaunch {
         steps(static_cast<double>(CeilDiv(shape.k_tiles, its_plan.split_k))),
         store_bytes(1.0 * config.block_m * config.block_n *
                     (its_plan.split_k > 1 ? 4.0 : static_cast<double>(SizeOf(problem.type_d))) *
-                    (problem.reads_c() ? 2 : 1)) {}
+                    (problem.reads_c() ? 2 : 1)),
+        asks(Asks()) {}
 
   // Parts that the busiest block computes, one after another.
   int64_t turns() const { return CeilDiv(parts, blocks); }
@@ -209,7 +211,7 @@ struct TmaLaunch {
     return !plan.pair && 2 * at_once <= traits.sm_count;
   }
 
-  // Of the operand that is asked for most. Parts of one tile have other steps.
+  // Parts of one tile have other steps.
   double Asks() const {
     const double at_once = static_cast<double>(blocks) / plan.split_k;
     const auto askers = [&](int64_t tiles, bool shared) {
@@ -220,7 +222,7 @@ struct TmaLaunch {
                     AsksPerLine(p.b, element, p.op_b == Op::kN, askers(shape.n_tiles, shares_b())));
   }
 
-  double StepClocks(int64_t at_once, double asks) const {
+  double StepClocks(int64_t at_once) const {
     double step =
         std::max({2.0 * c.block_m * c.block_n * c.block_k / ring.flops_per_clock,
                   kTmaStepClocks + kTmaStepClocksPer64K * c.block_k / 64, kClocksPerAsk * asks});
@@ -233,15 +235,14 @@ struct TmaLaunch {
     if (c.ping_pong) bytes += store_bytes / steps;
     step =
         SharpMax(step, bytes / (ring.bytes_per_clock * (HavePairsOfSms(at_once) ? kAloneGain : 1)));
-    if (plan.pair) step *= c.ping_pong ? kPairStepInTurns : kPairStep;
+    if (plan.pair) step *= kPairStep;
     return plan.stages == 1 ? ring.latency_clocks + step
                             : SmoothMax(step, ring.latency_clocks / (plan.stages - 1));
   }
 
   // Of `count` turns of so many blocks.
   double Clocks(int64_t count, int64_t at_once, bool last) const {
-    const double asks = Asks();
-    const double multiply = steps * StepClocks(at_once, asks);
+    const double multiply = steps * StepClocks(at_once);
     const double store = kTmaStoreClocks + store_bytes / kTmaStoreBytesPerClock;
     double turn = multiply + store, rest = 0;
     if (c.ping_pong && turns() > 1) {  // a store runs under the next tile's products
