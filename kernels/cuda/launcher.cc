@@ -33,6 +33,8 @@ constexpr int kMaxGridZ = 65535;
 constexpr int kEpilogueThreads = 256;
 constexpr int64_t kEpilogueBlocks = 4096;  // walks the rest
 constexpr int kMaxSumLanes = 32;
+constexpr int64_t kLeastSumBlocksPerSm = 2;
+constexpr int64_t kSmemBytesOfSm = 228 * 1024;  // of Hopper's, 1 KB of a block's its own
 constexpr int kTmaStoreRows = 64;               // of D's boxes
 constexpr int64_t kMaxWalk = int64_t{1} << 31;  // parts of tiles: TileWalk counts in 32 bits
 
@@ -111,6 +113,17 @@ StatusOr<int> SmCount() {
   return sms;
 }
 
+// The sum's blocks start while the product's still run, and wait for them. Left alone they gather
+// on the few SMs that are free by then, or free first, up to 16 on one, and the sum gets no more
+// than these SMs can load. Shared memory that nobody uses keeps all but `blocks_per_sm` off an SM.
+// Where many SMs are free, all blocks must find room there: one that does not starts late.
+int64_t SumSmemBytes(int64_t blocks, int64_t blocks_before, int sms) {
+  const int64_t free = sms - blocks_before;
+  const int64_t spread = 4 * free >= sms ? free : CeilDiv(2 * sms, 3);
+  const int64_t blocks_per_sm = std::max(kLeastSumBlocksPerSm, CeilDiv(blocks, spread));
+  return kSmemBytesOfSm / (blocks_per_sm + 1) / 1024 * 1024;
+}
+
 Status LaunchGemv(const GemmProblem& problem, const Plan& plan, const GemmParams& params,
                   cudaStream_t stream) {
   ASSIGN_OR_RETURN(const int sms, SmCount());
@@ -176,9 +189,9 @@ StatusOr<PanelMap> MapPanel(const void* base, DType type, const MatrixLayout& la
   return panel;
 }
 
-// Adds up what `params.parts` parts left in the workspace.
+// Adds up what `params.parts` parts left in the workspace, by `blocks_before` blocks on `sms` SMs.
 Status LaunchSum(const GemmProblem& problem, const GemmParams& params, const GemmParams& parts,
-                 cudaStream_t stream) {
+                 int64_t blocks_before, int sms, cudaStream_t stream) {
   SumParams sum;
   sum.gemm = params;
   sum.parts = static_cast<const float*>(parts.d);
@@ -189,7 +202,8 @@ Status LaunchSum(const GemmProblem& problem, const GemmParams& params, const Gem
   }
   const int64_t blocks = std::min(CeilDiv(items << sum.log2_lanes, kSumThreads), kEpilogueBlocks);
   return LaunchKernel(SumPartsEntry(problem.type_d), dim3(static_cast<unsigned>(blocks)),
-                      kSumThreads, sum, 0, stream, {.overlaps_set_up = true});
+                      kSumThreads, sum, SumSmemBytes(blocks, blocks_before, sms), stream,
+                      {.overlaps_set_up = true});
 }
 
 // One persistent block an SM, or one a part of a tile where those are fewer.
@@ -247,7 +261,7 @@ Status LaunchTma(const void* entry, const GemmProblem& problem, const Plan& plan
   RETURN_IF_ERROR(LaunchKernel(entry, dim3(static_cast<unsigned>(blocks)), Threads(config), tma,
                                plan.smem_bytes, stream,
                                {.overlaps_set_up = plan.early_start, .pairs = plan.pair}));
-  return leaves_parts ? LaunchSum(problem, params, gemm, stream) : OkStatus();
+  return leaves_parts ? LaunchSum(problem, params, gemm, blocks, sms, stream) : OkStatus();
 }
 
 }  // namespace
@@ -275,6 +289,10 @@ Status PrepareKernels() {
   }
   for (const DType type : {DType::kF16, DType::kBF16, DType::kF32}) {
     RETURN_IF_ERROR(Load(SumPartsEntry(type)));
+    if (!hopper) continue;  // there are parts on no other device
+    RETURN_IF_CUDA_ERROR(
+        cudaFuncSetAttribute(SumPartsEntry(type), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             static_cast<int>(kSmemBytesOfSm / (kLeastSumBlocksPerSm + 1))));
   }
   for (const DType type : {DType::kF16, DType::kBF16}) {
     for (const int vectors : {1, 2, kMostVectors}) {
