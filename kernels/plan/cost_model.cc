@@ -20,52 +20,57 @@ constexpr double kEpilogueBytesPerClock = 11;  // of D, and again of C
 
 // The same for the TMA kernel, which is alone on its SM and fetches the next tile's first panels
 // while it stores the last.
-constexpr double kTmaLaunchSeconds = 1.51e-6;  // and its first panels
-constexpr double kTmaRingLatencyClocks = 846;  // L within the ring
+constexpr double kTmaLaunchSeconds = 1.56e-6;  // and its first panels
+constexpr double kTmaRingLatencyClocks = 946;  // L within the ring
 constexpr double kWgmmaFlopsPerClock = 3101;
-constexpr double kTmaStepClocks = 413;         // a step never takes less than this
-constexpr double kTmaStepClocksPer64K = 52.4;  // and this for each 64 values of K
-constexpr double kUnalignedRows = 2.41;
-constexpr double kTmaStoreClocks = 337;
-constexpr double kTmaStoreBytesPerClock = 14.93;
+constexpr double kTmaStepClocks = 389;         // a step never takes less than this
+constexpr double kTmaStepClocksPer64K = 88.1;  // and this for each 64 values of K
+constexpr double kTmaStoreClocks = 37.4;
+constexpr double kTmaStoreBytesPerClock = 16.3;
+constexpr double kPartLines = 1.21;  // for a byte of rows of a tile that are not whole lines of D
+// A box is asked for row by row, 128 bytes at a time. What a row counts for beyond that: one that
+// lies in two lines; one of less than a line, along K, that shares a sector of 32 bytes with the
+// next, to the SM and to the L2 cache.
+constexpr double kStraddlingRow = 1.87;
+constexpr double kSharedSector = 1.53;
+constexpr double kSharedSectorOfL2 = 11.8;
+constexpr double kL2RowsPerClock = 0.574;  // of the L2 cache, an SM that there is
 // Panels into one SM. Two SMs share a way to the L2 cache and to memory; blocks come to every
 // other SM first, so up to half as many as SMs have one each to themselves.
-constexpr double kTmaBytesPerClock = 52.9;
-constexpr double kAloneGain = 1.43;
-constexpr double kTwoSmsBytesPerSecond = 86e9;  // from memory
+constexpr double kTmaBytesPerClock = 52.3;
+constexpr double kAloneGain = 1.59;
+constexpr double kTwoSmsBytesPerSecond = 106e9;  // from memory
 // A narrow panel is a few lines of L2 that all blocks ask for, row by row: in every step, and at
-// the start, when all are in the same one, beyond what the launch hides.
-constexpr double kClocksPerAsk = 1.22;
-constexpr double kClocksPerFirstAsk = 4.05;
-constexpr double kHiddenAskClocks = 456;
+// the start, when all are in the same one.
+constexpr double kClocksPerAsk = 1.37;
+constexpr double kClocksPerFirstAsk = 3.33;
 // Pairs: each waits for the other now and then.
-constexpr double kPairSeconds = 0.165e-6;
-constexpr double kPairStep = 1.03;
-constexpr double kPairStream = 1.05;
-// Device memory: what it delivers in long, and in the beginning.
-constexpr double kReachedBandwidth = 0.84;  // of the copy rate
-constexpr double kRampSeconds = 0.146e-6;
+constexpr double kPairSeconds = 0.196e-6;
+constexpr double kPairStep = 1.04;
+constexpr double kPairStream = 1.06;
+// Device memory: what it delivers.
+constexpr double kReachedBandwidth = 0.89;  // of the copy rate
+constexpr double kWrittenByte = 1.07;       // takes as long as so many that are read
 // Parts: the second kernel, and what reads and writes them.
-constexpr double kSumSeconds = 1.41e-6;
-constexpr double kSumBytesPerSecond = 3.14e12;
+constexpr double kSumSeconds = 1.39e-6;
+constexpr double kSumBytesPerSecond = 3.88e12;
 // What a launch that starts early saves where the one before it leaves half of the SMs free; and
 // both kernels of a split do.
-constexpr double kRoomSeconds = 0.476e-6;
-constexpr double kRoomOfPartsSeconds = 0.276e-6;
+constexpr double kRoomSeconds = 0.371e-6;
+constexpr double kRoomOfPartsSeconds = 85.5e-9;
 
-// The GEMV kernel: what a round of blocks takes beside the stream, how much of the bandwidth the
-// stream gets, and what one SM can multiply by one vector of it.
-constexpr double kGemvRoundSeconds = 2.8e-6;
-constexpr double kGemvBandwidthShare = 0.96;
-constexpr double kGemvBytesPerClock = 47;
+// The GEMV kernel: what a round of blocks takes beside the stream, how much of the copy rate the
+// stream gets, which is read alone, and what one SM can multiply by one vector of it.
+constexpr double kGemvRoundSeconds = 2.98e-6;
+constexpr double kGemvBlockSeconds = 8.92e-9;  // and each block of the first round
+constexpr double kGemvBandwidthShare = 1.28;
+constexpr double kGemvBytesPerClock = 49.3;
 // Threads that share out K walk it in steps, which wait for their loads: of 256 values a warp where
-// K is contiguous, else of one value a thread. Each further vector adds a part of that.
-constexpr double kGemvContiguousStepSeconds = 0.155e-6;
-constexpr double kGemvStridedStepSeconds = 0.097e-6;
-constexpr double kGemvPartOfVector = 0.29;
+// K is contiguous, else of one value a thread.
+constexpr double kGemvContiguousStepSeconds = 0.135e-6;
+constexpr double kGemvStridedStepSeconds = 79e-9;
 // Added where vectors with K across their rows are turned around first.
-constexpr double kGemvTurnSeconds = 0.41e-6;
-constexpr double kGemvTurnSecondsPerK = 0.11e-9;
+constexpr double kGemvTurnSecondsPerK = 0.342e-9;
 
 // What was fitted to an H200, for a device that calibration found to differ from one. Measured
 // figures and fitted ones are not the same (a ring that only loads is not one under products), but
@@ -116,17 +121,24 @@ double WaveClocks(const KernelConfig& c, const GemmProblem& p, const TileShape& 
 }
 
 // The larger of two bounds, but not sharply: near the edge, easing the smaller one still pays. How
-// sharply depends on what meets: products and panels of one step; the step and a panel's latency,
-// or a whole launch and what device memory can deliver in that time.
-double SharpMax(double a, double b) {  // (a^16 + b^16)^(1/16), scaled to stay finite
+// sharply depends on what meets. Where they are far apart, roots are not worth their time.
+double SharpMax(double a, double b) {  // products and panels of a step: (a^16 + b^16)^(1/16)
   const double most = std::max(a, b), ratio = std::min(a, b) / most;
+  if (ratio < 0.5) return most;
   const double square = ratio * ratio, fourth = square * square, eighth = fourth * fourth;
   return most * std::sqrt(std::sqrt(std::sqrt(std::sqrt(1 + eighth * eighth))));
 }
-double SmoothMax(double a, double b) {  // the same with exponent 6
+// A step and a panel's latency; a whole launch and what memory delivers meanwhile: exponent 6.
+double SmoothMax(double a, double b) {
   const double most = std::max(a, b), ratio = std::min(a, b) / most;
+  if (ratio < 0.15) return most;
   const double cube = ratio * ratio * ratio;
   return most * std::cbrt(std::sqrt(1 + cube * cube));
+}
+// The same lines through the L2 cache and from or to device memory: exponent 3.
+double SoftMax(double a, double b) {
+  const double most = std::max(a, b), ratio = std::min(a, b) / most;
+  return ratio < 0.02 ? most : most * std::cbrt(1 + ratio * ratio * ratio);
 }
 
 // Blocks of the TMA kernel that can run at once, one an SM.
@@ -144,9 +156,16 @@ int64_t PartsOf(const KernelConfig& c, const TileShape& shape, const Plan& plan)
   return tiles * plan.split_k;
 }
 
-// What a panel's bytes count for where rows do not begin at cache lines: a box touches two a row.
-double LinesPerRow(const MatrixLayout& layout, int64_t element_bytes) {
-  return RowPitchBytes(layout.cols * element_bytes) % 128 == 0 ? 1.0 : kUnalignedRows;
+// What a row of a box counts for, of an operand stored like that.
+double LinesOfRow(const MatrixLayout& layout, int64_t element_bytes, bool k_across,
+                  double shared_sector) {
+  const int64_t pitch = RowPitchBytes(layout.cols * element_bytes);
+  // Rows begin at multiples of `unit` within lines, at each of them as often.
+  const int64_t unit = std::min(pitch & -pitch, int64_t{128});
+  const int64_t straddling = std::min(pitch, int64_t{128}) - unit;
+  const bool shares_sectors = !k_across && pitch < 128 && pitch % 32 != 0;
+  return 1 + kStraddlingRow * static_cast<double>(straddling) / 128 +
+         (shares_sectors ? shared_sector : 0);
 }
 
 // Of a panel of op(A) or op(B), along M or N. Those beyond the operand are not, but where K is
@@ -180,8 +199,9 @@ struct TmaLaunch {
   const int64_t blocks;  // that run
   // Of the longest part.
   const double steps;
-  const double store_bytes;  // of a part
-  const double asks;         // per line, of the operand that is asked for most
+  const double store_bytes;                 // of a part
+  const double asks;                        // per line, of the operand that is asked for most
+  const double step_rows, step_rows_of_l2;  // of boxes, that a block asks for in a step
 
   TmaLaunch(const KernelConfig& config, const GemmProblem& problem, const Plan& its_plan,
             const DeviceTraits& its_traits)
@@ -194,10 +214,16 @@ struct TmaLaunch {
         parts(PartsOf(config, shape, its_plan)),
         blocks(std::min(parts, BlocksAtOnce(its_plan, its_traits))),
         steps(static_cast<double>(CeilDiv(shape.k_tiles, its_plan.split_k))),
-        store_bytes(1.0 * config.block_m * config.block_n *
-                    (its_plan.split_k > 1 ? 4.0 : static_cast<double>(SizeOf(problem.type_d))) *
-                    (problem.reads_c() ? 2 : 1)),
-        asks(Asks()) {}
+        store_bytes(1.0 * config.block_m * config.block_n * ResultBytes() *
+                    (problem.reads_c() ? 2 : 1) * PartLines()),
+        asks(Asks()),
+        step_rows(RowsOfStep(kSharedSector)),
+        step_rows_of_l2(RowsOfStep(kSharedSectorOfL2)) {}
+
+  int64_t ResultBytes() const {
+    return plan.split_k > 1 ? int64_t{sizeof(float)} : static_cast<int64_t>(SizeOf(p.type_d));
+  }
+  double PartLines() const { return c.block_n * ResultBytes() % 128 != 0 ? kPartLines : 1; }
 
   // Parts that the busiest block computes, one after another.
   int64_t turns() const { return CeilDiv(parts, blocks); }
@@ -222,22 +248,35 @@ struct TmaLaunch {
                     AsksPerLine(p.b, element, p.op_b == Op::kN, askers(shape.n_tiles, shares_b())));
   }
 
+  double RowsOfStep(double shared_sector) const {
+    const int64_t element = ElementBytes(c);
+    const bool a_k_across = p.op_a == Op::kT, b_k_across = p.op_b == Op::kN;
+    const double a = RowsFetched(c.block_m, p.m, a_k_across) *
+                     LinesOfRow(p.a, element, a_k_across, shared_sector) / (shares_a() ? 2 : 1);
+    const double b = RowsFetched(c.block_n, p.n, b_k_across) *
+                     LinesOfRow(p.b, element, b_k_across, shared_sector) / (shares_b() ? 2 : 1);
+    return (a + b) * static_cast<double>(c.block_k * element) / 128;
+  }
+
+  // Of the L2 cache, for `count` parts of tiles.
+  double L2Seconds(int64_t count) const {
+    const double rows = static_cast<double>(count) * steps * step_rows_of_l2;
+    return rows / (kL2RowsPerClock * traits.sm_count * traits.clock_hz);
+  }
+
   double StepClocks(int64_t at_once) const {
     double step =
         std::max({2.0 * c.block_m * c.block_n * c.block_k / ring.flops_per_clock,
                   kTmaStepClocks + kTmaStepClocksPer64K * c.block_k / 64, kClocksPerAsk * asks});
-    const int64_t element = ElementBytes(c);
-    const double rows_a = RowsFetched(c.block_m, p.m, p.op_a == Op::kT);
-    const double rows_b = RowsFetched(c.block_n, p.n, p.op_b == Op::kN);
-    double bytes = (rows_a * LinesPerRow(p.a, element) / (shares_a() ? 2 : 1) +
-                    rows_b * LinesPerRow(p.b, element) / (shares_b() ? 2 : 1)) *
-                   c.block_k * static_cast<double>(element);
+    double bytes = 128 * step_rows;
     if (c.ping_pong) bytes += store_bytes / steps;
     step =
         SharpMax(step, bytes / (ring.bytes_per_clock * (HavePairsOfSms(at_once) ? kAloneGain : 1)));
     if (plan.pair) step *= kPairStep;
-    return plan.stages == 1 ? ring.latency_clocks + step
-                            : SmoothMax(step, ring.latency_clocks / (plan.stages - 1));
+    if (plan.stages == 1) return ring.latency_clocks + step;
+    // The last step's store takes longer than the panels that it hides (StagesOfUse).
+    const int in_advance = steps == 1 ? 1 : plan.stages - 1;
+    return SmoothMax(step, ring.latency_clocks / in_advance);
   }
 
   // Of `count` turns of so many blocks.
@@ -249,10 +288,7 @@ struct TmaLaunch {
       turn = std::max(multiply, turn / 2);
       if (last) rest = store;  // but the last
     }
-    if (last) {
-      const double together = steps == 1 ? static_cast<double>(turns()) : 1;
-      rest += std::max(0.0, kClocksPerFirstAsk * asks * together - kHiddenAskClocks);
-    }
+    if (last) rest += kClocksPerFirstAsk * asks;
     return static_cast<double>(count) * turn + rest;
   }
 };
@@ -281,26 +317,26 @@ double StreamSeconds(double bytes, int64_t sms, bool have_pairs_of_sms,
   return bytes / std::min(kReachedBandwidth * traits.hbm_bytes_per_second,
                           of_one * static_cast<double>(sms));
 }
-double WithRamp(double stream_seconds) {
-  return stream_seconds + std::min(stream_seconds, kRampSeconds);
-}
 
 // All turns but the last, and that one, in which fewer blocks draw from memory.
 double TurnsSeconds(const TmaLaunch& launch) {
-  const double bytes = UniqueBytes(launch.p) * (launch.plan.pair ? kPairStream : 1);
-  const auto share_of = [&](int64_t parts) {
-    return bytes * static_cast<double>(parts) / static_cast<double>(launch.parts);
-  };
+  const GemmProblem& p = launch.p;
+  const double written = 1.0 * p.m * p.n * static_cast<double>(p.batch) * SizeOf(p.type_d);
+  const double bytes = (UniqueBytes(p) + (kWrittenByte - 1) * launch.PartLines() * written) *
+                       (launch.plan.pair ? kPairStream : 1);
   const auto stream = [&](int64_t parts, int64_t at_once) {
-    return StreamSeconds(share_of(parts), at_once, launch.HavePairsOfSms(at_once), launch.traits);
+    const double share = static_cast<double>(parts) / static_cast<double>(launch.parts);
+    const double memory =
+        StreamSeconds(bytes * share, at_once, launch.HavePairsOfSms(at_once), launch.traits);
+    return SoftMax(memory, launch.L2Seconds(parts));
   };
   const auto clocks = [&](int64_t count, int64_t at_once, bool last) {
     return launch.Clocks(count, at_once, last) / launch.traits.clock_hz;
   };
   const int64_t before = launch.turns() - 1, last = launch.blocks_of_last_turn();
-  if (before == 0) return SmoothMax(clocks(1, last, true), WithRamp(stream(last, last)));
+  if (before == 0) return SmoothMax(clocks(1, last, true), stream(last, last));
   return SmoothMax(clocks(before, launch.blocks, false),
-                   WithRamp(stream(launch.parts - last, launch.blocks))) +
+                   stream(launch.parts - last, launch.blocks)) +
          SmoothMax(clocks(1, last, true), stream(last, last));
 }
 
@@ -328,10 +364,11 @@ double GemvSeconds(const GemmProblem& p, const DeviceTraits& traits) {
   const double step_seconds =
       shape.matrix_k_contiguous ? kGemvContiguousStepSeconds / (256 * shape.warps_per_line)
                                 : kGemvStridedStepSeconds * shape.lanes_across / (32 * kGemvWarps);
-  const double steps = k * step_seconds * (1 + kGemvPartOfVector * (vectors - 1));
+  const double steps = k * step_seconds;
   const bool turns = shape.matrix_k_contiguous && !shape.vectors_k_contiguous;
-  const double turn = turns ? kGemvTurnSeconds + kGemvTurnSecondsPerK * k : 0;
-  return rounds * kGemvRoundSeconds + turn + SmoothMax(stream, steps);
+  const double turn = turns ? kGemvTurnSecondsPerK * k : 0;
+  const double starts = kGemvBlockSeconds * std::min(blocks, 2.0 * traits.sm_count);
+  return rounds * kGemvRoundSeconds + starts + turn + SmoothMax(stream, steps);
 }
 
 }  // namespace
@@ -348,8 +385,7 @@ double PredictSeconds(const KernelConfig& c, const GemmProblem& p, const Plan& p
   const TileShape shape = ShapeOf(c, p);
   const int stages = plan.stages, resident = plan.resident_blocks;
   const int64_t sms = std::min<int64_t>(shape.tiles, traits.sm_count);
-  const double floor =
-      WithRamp(StreamSeconds(UniqueBytes(p), sms, 2 * sms <= traits.sm_count, traits));
+  const double floor = StreamSeconds(UniqueBytes(p), sms, 2 * sms <= traits.sm_count, traits);
   const int64_t wave = int64_t{resident} * traits.sm_count;
   const int64_t full_waves = shape.tiles / wave, rest = shape.tiles % wave;
   const RingCalibration ring = CpAsyncRing(traits);
@@ -365,7 +401,16 @@ int64_t StepsOfBlock(const KernelConfig& c, const GemmProblem& p, const Plan& pl
                      const DeviceTraits& traits) {
   const TileShape shape = ShapeOf(c, p);
   if (c.family != Family::kTmaWgmma) return shape.k_tiles;
-  return TmaLaunch(c, p, plan, traits).turns() * CeilDiv(shape.k_tiles, plan.split_k);
+  const int64_t parts = PartsOf(c, shape, plan);
+  const int64_t turns = CeilDiv(parts, std::min(parts, BlocksAtOnce(plan, traits)));
+  return turns * CeilDiv(shape.k_tiles, plan.split_k);
+}
+
+int64_t StagesOfUse(const KernelConfig& c, const GemmProblem& p, const Plan& plan,
+                    const DeviceTraits& traits) {
+  const int64_t steps = StepsOfBlock(c, p, plan, traits);
+  const bool one_step_parts = CeilDiv(ShapeOf(c, p).k_tiles, plan.split_k) == 1;
+  return c.family == Family::kTmaWgmma && one_step_parts ? std::min<int64_t>(steps, 2) : steps;
 }
 
 }  // namespace gemmd

@@ -58,4 +58,10 @@ double PredictSeconds(const KernelConfig& config, const GemmProblem& problem, co
 int64_t StepsOfBlock(const KernelConfig& config, const GemmProblem& problem, const Plan& plan,
                      const DeviceTraits& traits);
 
+// Stages that can help, up to the steps of a block. Where each part of a tile is one step, its
+// panels arrive while the last part is stored: the next one's in advance are enough, and more only
+// crowd the L2 cache.
+int64_t StagesOfUse(const KernelConfig& config, const GemmProblem& problem, const Plan& plan,
+                    const DeviceTraits& traits);
+
 }  // namespace gemmd

@@ -9,8 +9,9 @@
 namespace gemmd {
 namespace {
 
-StageLimit LimitOf(const KernelConfig& c, int stages, int64_t steps, const DeviceTraits& traits) {
-  if (stages >= steps) return StageLimit::kKTiles;
+// `of_use`: as StagesOfUse().
+StageLimit LimitOf(const KernelConfig& c, int stages, int64_t of_use, const DeviceTraits& traits) {
+  if (stages >= of_use) return StageLimit::kKTiles;
   const int more = ResidentBlocks(c, stages + 1, traits);
   if (stages >= c.max_stages || more == 0) return StageLimit::kSharedMemory;
   if (more < ResidentBlocks(c, stages, traits)) return StageLimit::kResidency;
@@ -85,7 +86,7 @@ Plan FillInRest(Plan plan, const GemmProblem& p, const DeviceTraits& traits) {
   const int stages = plan.stages;
   plan.smem_bytes = SmemBytes(c, stages);
   if (c.max_stages > 0) {
-    plan.limit = LimitOf(c, stages, StepsOfBlock(c, p, plan, traits), traits);
+    plan.limit = LimitOf(c, stages, StagesOfUse(c, p, plan, traits), traits);
   }
   plan.registers_per_thread = RegistersPerThread(c);
   plan.waves = WavesOf(c, p, plan, traits);
@@ -143,10 +144,11 @@ void ForEachPlan(const GemmProblem& p, const PlanConstraints& constraints, Searc
         if (pair && !CanPair(c, p, traits)) continue;
         Plan plan;
         plan.row = row, plan.split_k = parts, plan.pair = pair;
-        // Stages beyond the K steps of a block never help, but may be asked for.
-        const int64_t steps = StepsOfBlock(c, p, plan, traits);
+        // Stages beyond these never help, but may be asked for.
+        const int64_t of_use = which == Search::kAll ? StepsOfBlock(c, p, plan, traits)
+                                                     : StagesOfUse(c, p, plan, traits);
         const int first = std::max(constraints.stages.value_or(1), 1);
-        const int most = static_cast<int>(std::min<int64_t>(c.max_stages, steps));
+        const int most = static_cast<int>(std::min<int64_t>(c.max_stages, of_use));
         int last = std::min(constraints.stages.value_or(most), c.max_stages);
         while (last >= first && resident[static_cast<size_t>(last)] == 0) --last;
         for (plan.stages = first; plan.stages <= last; ++plan.stages) {
