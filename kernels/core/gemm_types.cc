@@ -18,6 +18,7 @@ constexpr DTypeName kDTypeNames[] = {
     {DType::kF16, "f16"},     {DType::kBF16, "bf16"},   {DType::kF32, "f32"}, {DType::kF64, "f64"},
     {DType::kF8E4M3, "e4m3"}, {DType::kF8E5M2, "e5m2"}, {DType::kI8, "i8"},   {DType::kI32, "i32"},
 };
+constexpr int64_t kMaxBytes = std::numeric_limits<int64_t>::max();
 constexpr std::string_view kActivationNames[] = {"none", "relu", "gelu", "silu"};
 
 bool IsFp8(DType type) { return type == DType::kF8E4M3 || type == DType::kF8E5M2; }
@@ -53,22 +54,48 @@ Status CheckScalar(const std::string& field, double value, bool fp64) {
   return OkStatus();
 }
 
-Status CheckLayout(std::string_view name, const MatrixLayout& layout, int64_t rows, int64_t cols,
-                   int64_t batch, DType type) {
+// An extent of a problem, by its name in the message: "m".
+struct Extent {
+  const char* name;
+  int64_t value;
+};
+
+std::string Str(const Extent& extent) { return std::string(extent.name) + "=" + Str(extent.value); }
+
+// Of matrices whose strides nobody chose: the extents are at fault, `batch` where one matrix fits.
+Status TooLarge(const Extent& rows, const Extent& cols, const Extent& batch, DType type,
+                bool one_fits) {
+  const Extent& at_fault = one_fits ? batch : rows;
+  std::string message = Str(rows) + " rows of " + Str(cols) + " values of " + Str(SizeOf(type)) +
+                        " bytes exceed the limit of 2^63-1 bytes";
+  if (one_fits) message = Str(batch) + " matrices of " + message;
+  return InvalidArgument("problem." + std::string(at_fault.name), "problem." + message);
+}
+
+Status CheckLayout(std::string_view name, const MatrixLayout& layout, const Extent& rows,
+                   const Extent& cols, const Extent& batch, DType type) {
   const std::string field(name);
-  if (layout.rows != rows || layout.cols != cols) {
+  if (layout.rows != rows.value || layout.cols != cols.value) {
     return Internal(field + " is laid out as " + Str(layout.rows) + "x" + Str(layout.cols) +
-                    ", the problem says " + Str(rows) + "x" + Str(cols));
+                    ", the problem says " + Str(rows.value) + "x" + Str(cols.value));
   }
-  if (layout.ld < cols) {
-    return InvalidArgument(
-        field + ".ld", field + ".ld=" + Str(layout.ld) + " is below its row length " + Str(cols));
+  if (layout.ld < cols.value) {
+    return InvalidArgument(field + ".ld", field + ".ld=" + Str(layout.ld) +
+                                              " is below its row length " + Str(cols.value));
   }
   if (layout.batch_stride < 0) {
     return InvalidArgument(field + ".batch_stride",
                            field + ".batch_stride=" + Str(layout.batch_stride) + " is below 0");
   }
-  return StorageBytes(layout, batch, type, name).status();
+  Status status = StorageBytes(layout, batch.value, type, name).status();
+  if (status.ok()) return status;
+  const bool padded = layout.ld != cols.value;
+  if (status.field() == field + ".ld") {
+    return padded ? status : TooLarge(rows, cols, batch, type, /*one_fits=*/false);
+  }
+  const int64_t packed = CheckedMul(layout.rows, layout.ld).value_or(kMaxBytes);
+  if (layout.batch_stride != packed) return status;
+  return TooLarge(rows, padded ? Extent{"ld", layout.ld} : cols, batch, type, /*one_fits=*/true);
 }
 
 Status CheckTypes(const GemmProblem& p) {
@@ -167,11 +194,11 @@ StatusOr<int64_t> ResultBytes(const GemmProblem& problem) {
   const std::optional<int64_t> elements =
       CheckedMul(CheckedMul(problem.m, problem.n), problem.batch);
   const std::optional<int64_t> bytes = CheckedMul(elements, SizeOf(problem.type_d));
-  if (!bytes) {
-    return InvalidArgument("d", "d of " + Str(problem.batch) + " x " + Str(problem.m) + " x " +
-                                    Str(problem.n) + " exceeds the limit of 2^63-1 bytes");
-  }
-  return *bytes;
+  if (bytes) return *bytes;
+  const bool one_fits =
+      CheckedMul(CheckedMul(problem.m, problem.n), SizeOf(problem.type_d)).has_value();
+  return TooLarge({"m", problem.m}, {"n", problem.n}, {"batch", problem.batch}, problem.type_d,
+                  one_fits);
 }
 
 Status ValidateProblem(const GemmProblem& p) {
@@ -188,12 +215,11 @@ Status ValidateProblem(const GemmProblem& p) {
                                             Str(p.k) + "*" + Str(p.batch) +
                                             " exceeds the limit of 2^63-1");
   }
+  const Extent m{"m", p.m}, n{"n", p.n}, k{"k", p.k}, batch{"batch", p.batch};
   const bool a_plain = p.op_a == Op::kN, b_plain = p.op_b == Op::kN;
-  RETURN_IF_ERROR(
-      CheckLayout("a", p.a, a_plain ? p.m : p.k, a_plain ? p.k : p.m, p.batch, p.type_a));
-  RETURN_IF_ERROR(
-      CheckLayout("b", p.b, b_plain ? p.k : p.n, b_plain ? p.n : p.k, p.batch, p.type_b));
-  RETURN_IF_ERROR(CheckLayout("c", p.c, p.m, p.n, p.batch, p.type_d));
+  RETURN_IF_ERROR(CheckLayout("a", p.a, a_plain ? m : k, a_plain ? k : m, batch, p.type_a));
+  RETURN_IF_ERROR(CheckLayout("b", p.b, b_plain ? k : n, b_plain ? n : k, batch, p.type_b));
+  RETURN_IF_ERROR(CheckLayout("c", p.c, m, n, batch, p.type_d));
   return ResultBytes(p).status();
 }
 

@@ -123,12 +123,14 @@ GemmProblem WithPackedLayouts(GemmProblem problem);
 StatusOr<int64_t> StorageBytes(const MatrixLayout& layout, int64_t batch, DType type,
                                std::string_view field);
 
-// Bytes of the packed result D.
+// Bytes of the packed result D. INVALID_ARGUMENT naming the extent at fault past 2^63 - 1.
 StatusOr<int64_t> ResultBytes(const GemmProblem& problem);
 
 // Everything about a problem that can be judged without its data or a device: extents, leading
 // dimensions, overflow, type combinations, finite scalars in range of the accumulator. Field names
-// are those of proto/gemmd/v1. INVALID_ARGUMENT with the field, or OK.
+// are those of proto/gemmd/v1. INVALID_ARGUMENT with the field, or OK. What is too large for 64
+// bits is blamed on a leading dimension or batch stride that is not the packed one, else on an
+// extent: a caller that has set no stride hears of none.
 Status ValidateProblem(const GemmProblem& problem);
 
 // "bf16 NT 4096x7168x2048 batch 1": m x n x k. For logs and messages, never for labels.

@@ -353,9 +353,7 @@ Status InTermsOfExplain(const Status& status) {
   for (const Rename& ld : kLds) {
     if (status.field() == ld.from) return Renamed(status, ld.from, ld.to);
   }
-  if (!status.field().ends_with(".batch_stride")) return status;
-  // Strides are packed: the batch is at fault.
-  return Status(status.code(), status.message()).WithField("problem.batch");
+  return status;
 }
 
 StatusOr<DecodedExplain> DecodeExplain(const v1::ExplainPlanRequest& request) {
@@ -388,7 +386,7 @@ StatusOr<GemmProblem> DecodePacked(const v1::Problem& in) {
   GemmProblem problem;
   RETURN_IF_ERROR(DecodeScalars(in, /*has_bias=*/false, &problem));
   SetLayouts({}, {}, {}, &problem);
-  RETURN_IF_ERROR(InTermsOfExplain(ValidateProblem(problem)));
+  RETURN_IF_ERROR(ValidateProblem(problem));
   return problem;
 }
 

@@ -303,6 +303,13 @@ INSTANTIATE_TEST_SUITE_P(
         BadRequest{"ld overflows",
                    [](auto* r) { r->mutable_a()->set_ld(std::numeric_limits<int64_t>::max()); },
                    kInvalid, "a.ld", "9223372036854775807", "2^63-1"},
+        BadRequest{"d too large without a c",
+                   [](auto* r) {
+                     r->mutable_problem()->set_m(kMaxExtent);
+                     r->mutable_problem()->set_n(kMaxExtent);
+                     r->mutable_problem()->set_k(0);
+                   },
+                   kInvalid, "problem.m", "2147483647", "2^63-1"},
         BadRequest{"ld of c too short", [](auto* r) { r->mutable_c()->set_ld(4); }, kInvalid,
                    "c.ld", "4", "row length 5"},
         BadRequest{"stride negative", [](auto* r) { r->mutable_a()->set_batch_stride(-12); },
@@ -397,6 +404,13 @@ TEST(CodecTest, ExplainTakesLeadingDimensionsAndRefusesBadOnes) {
   request.set_ldb(-1);
   EXPECT_EQ(DecodeExplain(request).status().field(), "ldb");
   request.set_ldb(0);
+  request.set_ldc(4);
+  EXPECT_EQ(DecodeExplain(request).status().message(), "ldc=4 is below its row length 5");
+  request.set_ldc(int64_t{1} << 61);
+  request.mutable_problem()->set_batch(3);
+  EXPECT_EQ(DecodeExplain(request).status().field(), "ldc");
+  request.set_ldc(0);
+  request.mutable_problem()->set_batch(1);
   request.set_max_candidates(-1);
   EXPECT_EQ(DecodeExplain(request).status().field(), "max_candidates");
 }

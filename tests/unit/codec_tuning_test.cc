@@ -67,6 +67,9 @@ TEST(TuneCodecTest, RefusalsNameTheEntryAndItsField) {
   bad.set_type_a(v1::DATA_TYPE_F32);
   bad.set_batch(kMaxExtent);
   EXPECT_EQ(field(bad), "problems[1].batch");
+  bad = MakeProblem(kMaxExtent, kMaxExtent, 0);
+  bad.set_type_a(v1::DATA_TYPE_F32);
+  EXPECT_EQ(field(bad), "problems[1].m");  // not ldc, which it does not have
   bad = MakeProblem(1, 2, 3);
   bad.set_alpha(std::numeric_limits<double>::quiet_NaN());
   EXPECT_EQ(field(bad), "problems[1].alpha");

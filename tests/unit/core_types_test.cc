@@ -136,6 +136,39 @@ TEST(GemmTypesTest, RefusesWhatOverflows64Bits) {
   ExpectRefused(p, "b.batch_stride", "exceeds the limit");
 }
 
+// A caller that gives no strides must not hear of one.
+TEST(GemmTypesTest, BlamesExtentsWhereNoStrideWasSet) {
+  GemmProblem p;
+  p.m = p.n = kMaxExtent;  // k = 0: the product is small
+  ExpectRefused(WithPackedLayouts(p), "problem.m",
+                "problem.m=2147483647 rows of n=2147483647 values of 4 bytes exceed the limit");
+  p = {};
+  p.m = p.k = kMaxExtent;
+  p.op_a = Op::kT;
+  ExpectRefused(WithPackedLayouts(p), "problem.k", "problem.k=2147483647 rows of m=2147483647");
+  p = {};
+  p.n = p.k = kMaxExtent;
+  ExpectRefused(WithPackedLayouts(p), "problem.k", "problem.k=2147483647 rows of n=2147483647");
+  p = {};
+  p.m = p.batch = kMaxExtent;
+  p.n = 2;
+  ExpectRefused(WithPackedLayouts(p), "problem.batch",
+                "problem.batch=2147483647 matrices of m=2147483647 rows of n=2 values of 4 bytes");
+  p = WithPackedLayouts(p);
+  p.c.batch_stride = 0;  // one C for all: D is what does not fit
+  ExpectRefused(p, "problem.batch", "problem.batch=2147483647 matrices of m=2147483647 rows");
+}
+
+TEST(GemmTypesTest, BlamesTheBatchThatRepeatsAPadding) {
+  GemmProblem p = Valid();
+  p.batch = 8;
+  p = WithPackedLayouts(p);
+  p.c.ld = int64_t{1} << 58;
+  p.c.batch_stride = p.c.rows * p.c.ld;
+  ExpectRefused(p, "problem.batch",
+                "problem.batch=8 matrices of m=3 rows of ld=288230376151711744 values of 4 bytes");
+}
+
 TEST(GemmTypesTest, RefusesBadLayouts) {
   GemmProblem p = Valid();
   p.a.ld = 4;
