@@ -95,13 +95,17 @@ class Backend {  // Thread-safe. Outlives every lease.
   // needs and the bytes there are; else OK. Allocates nothing.
   virtual Status CheckFits(const GemmProblem& problem) const = 0;
 
+  // For tuning: as CheckFits, of a timer. Its operands come in no message whose limit bounds them,
+  // so that a backend may set one of its own.
+  virtual Status CheckTimable(const GemmProblem& problem) const { return CheckFits(problem); }
+
   // A lane with the memory for `problem`, or nullopt while all lanes or too much memory are in use.
   // Precondition: CheckFits(problem) is OK.
   virtual std::optional<LaneLease> TryAcquireLane(const GemmProblem& problem) = 0;
 
   // For tuning. RESOURCE_EXHAUSTED when the memory that it needs, which is the problem's operands
   // or a few times the caches, is not there now, naming the bytes. The timer shares the device with
-  // the lanes. Precondition: CheckFits(problem) is OK and the problem is not empty.
+  // the lanes. Precondition: CheckTimable(problem) is OK and the problem is not empty.
   virtual StatusOr<std::unique_ptr<PlanTimer>> MakePlanTimer(const GemmProblem& problem) = 0;
 
   // Measures what the planner's model takes from this device, in a second or so; shares it with the

@@ -118,6 +118,18 @@ class CpuBackend final : public Backend {
                              " bytes, the host has " + std::to_string(traits_.memory_bytes));
   }
 
+  Status CheckTimable(const GemmProblem& problem) const override {
+    RETURN_IF_ERROR(CheckFits(problem));
+    const int64_t half = traits_.memory_bytes / 2;
+    const int64_t limit = std::min(kMostTimedBytes, half);
+    const int64_t bytes = *BytesOf(problem);  // CheckFits
+    if (bytes <= limit) return OkStatus();
+    return ResourceExhausted(ToString(problem) + " has " + std::to_string(bytes) +
+                             " bytes of operands and result; the limit of what is timed is " +
+                             std::to_string(limit) + " bytes" +
+                             (limit == half ? ", half of the host's memory" : ""));
+  }
+
   std::optional<LaneLease> TryAcquireLane(const GemmProblem& /*problem*/) override {
     MutexLock lock(mu_);
     if (free_.empty()) return std::nullopt;

@@ -165,7 +165,7 @@ Tuner::~Tuner() {
 Status Tuner::CheckRunnable(const TuningDevice& device, const GemmProblem& problem,
                             const PlanConstraints& constraints) {
   RETURN_IF_ERROR(device.planner->PlanFor(problem, constraints).status());
-  return device.backend->CheckFits(problem);
+  return device.backend->CheckTimable(problem);
 }
 
 Status Tuner::CheckProblems(const TuningRun& run, const PlanConstraints& constraints) const {

@@ -167,6 +167,19 @@ TEST_F(TuningTest, BadRequestsAreRefusedWithTheirField) {
   EXPECT_TRUE(manual_->timed().empty());
 }
 
+TEST_F(TuningTest, ACpuRefusesAtOnceToTimeWhatWouldFillItsMemory) {
+  StartOnCpu();
+  const std::vector<v1::Problem> problems = {MakeProblem(8, 8, 8),
+                                             MakeProblem(30000, 30000, 30000)};
+  for (const grpc::Status& status :
+       {Tune(Of<v1::TuneRequest>(problems)), Study(Of<v1::StudyRequest>(problems))}) {
+    EXPECT_EQ(status.error_code(), StatusCode::RESOURCE_EXHAUSTED) << status.error_message();
+    EXPECT_EQ(FieldOf(status), "problems[1]");
+    EXPECT_THAT(status.error_message(), HasSubstr("10800000000 bytes"));
+  }
+  EXPECT_FALSE(IsMeasured(problems[0]));
+}
+
 TEST_F(TuningTest, ACpuHasNoModelToCalibrate) {
   StartOnCpu();
   const grpc::Status status = Tune(Calibrating());

@@ -27,6 +27,9 @@ class FaultInjectionBackend : public Backend {
   std::string_view name() const override { return inner_->name(); }
   const DeviceTraits& traits() const override { return inner_->traits(); }
   Status CheckFits(const GemmProblem& problem) const override { return inner_->CheckFits(problem); }
+  Status CheckTimable(const GemmProblem& problem) const override {
+    return inner_->CheckTimable(problem);
+  }
   std::optional<LaneLease> TryAcquireLane(const GemmProblem& problem) override;
   StatusOr<std::unique_ptr<PlanTimer>> MakePlanTimer(const GemmProblem& problem) override {
     return inner_->MakePlanTimer(problem);
