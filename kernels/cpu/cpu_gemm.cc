@@ -35,15 +35,21 @@ void ForEachRange(int64_t extent, int64_t step, const std::stop_token& stop, con
   }
 }
 
-// Rows of D that one call of BLAS computes, where it could compute them all: a call cannot be
-// stopped, so that it should take no more than some tenths of a second of one core. Each call packs
-// B anew, which more rows make worth it.
-int64_t RowsPerCall(const GemmProblem& p) {
-  constexpr double kMultiplies = int64_t{1} << 34;
-  constexpr int64_t kFewest = 192;
-  const double per_row = static_cast<double>(p.n) * static_cast<double>(std::max<int64_t>(p.k, 1));
-  const double rows = std::min(kMultiplies / per_row, static_cast<double>(kMaxExtent));
-  return std::max<int64_t>(static_cast<int64_t>(rows) / kFewest, 1) * kFewest;
+// What one call of BLAS computes, where it could compute everything: a call cannot be stopped, so
+// that it should take no more than some tenths of a second of one core.
+struct BlockShape {
+  int64_t rows, cols, depth;
+};
+
+BlockShape BlockOfACall(const GemmProblem& p) {
+  constexpr int64_t kMultiplies = int64_t{1} << 34;
+  constexpr int64_t kFewestRows = 192;          // each call packs B anew, which rows make worth it
+  constexpr int64_t kDepth = int64_t{1} << 16;  // a block is read again for each
+  const int64_t depth = std::clamp<int64_t>(p.k, 1, kDepth);
+  const int64_t fewest = std::min(p.m, kFewestRows);
+  const int64_t cols = std::min(p.n, kMultiplies / (fewest * depth));
+  const int64_t rows = kMultiplies / (cols * depth) / kFewestRows * kFewestRows;
+  return {.rows = std::max(rows, kFewestRows), .cols = cols, .depth = depth};
 }
 
 template <typename T>
@@ -233,17 +239,16 @@ void CpuGemm::RunFloat(const GemmProblem& p, const HostOperands& operands, int64
   const Source<T> a(operands.a, p.type_a, p.reads_ab() ? p.a : MatrixLayout{}, p.op_a, index);
   const Source<T> b(operands.b, p.type_b, p.reads_ab() ? p.b : MatrixLayout{}, p.op_b, index);
   const bool whole = in_place && (!p.reads_ab() || (a.direct() && b.direct()));
-  const int64_t step = whole ? kMaxExtent : kPanel;
-  const int64_t row_step = whole ? RowsPerCall(p) : kPanel;
-  T* const c_row = p.reads_c() ? c_row_.Get<T>(std::min(step, p.n)) : nullptr;
+  const BlockShape block = whole ? BlockOfACall(p) : BlockShape{kPanel, kPanel, kPanel};
+  T* const c_row = p.reads_c() ? c_row_.Get<T>(std::min(block.cols, p.n)) : nullptr;
   const Epilogue<T> epilogue{p, operands, index, c_row, bias, in_place};
 
-  ForEachRange(p.n, step, stop, [&](Range cols) {
-    ForEachRange(p.m, row_step, stop, [&](Range rows) {
+  ForEachRange(p.n, block.cols, stop, [&](Range cols) {
+    ForEachRange(p.m, block.rows, stop, [&](Range rows) {
       const int64_t ld = in_place ? p.n : cols.size;
       T* const product = in_place ? reinterpret_cast<T*>(d) + rows.begin * p.n + cols.begin
                                   : product_.Get<T>(rows.size * cols.size);
-      ForEachRange(p.reads_ab() ? p.k : 0, step, stop, [&](Range depth) {
+      ForEachRange(p.reads_ab() ? p.k : 0, block.depth, stop, [&](Range depth) {
         Multiply(a.transpose(), b.transpose(), BlasShape(rows, cols, depth), a.Get(rows, depth, a_),
                  b.Get(depth, cols, b_), depth.begin == 0 ? T{0} : T{1}, product, ld);
       });

@@ -37,7 +37,8 @@ class CpuGemm {
  public:
   // OK: D is complete. UNIMPLEMENTED for types or modes without a CPU path, RESOURCE_EXHAUSTED when
   // there is no memory for the scratch, CANCELLED when `stop` was requested, which is looked at
-  // between products of a batch and between panels of one; the content of D is unspecified then.
+  // between products of a batch and between the blocks of one, each some tenths of a second of one
+  // core at most, whatever the problem; the content of D is unspecified then.
   Status Run(const GemmProblem& problem, const HostOperands& operands,
              const std::stop_token& stop = {});
 

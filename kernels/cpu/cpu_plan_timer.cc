@@ -4,6 +4,8 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <memory>
 #include <new>
 #include <random>
 #include <utility>
@@ -21,20 +23,42 @@ constexpr uint64_t kSeed = 1;                // of values whose times are asked 
 
 using Clock = std::chrono::steady_clock;
 
-std::vector<std::byte> RandomMatrix(int64_t elements, DType type) {
-  std::mt19937_64 random(kSeed);
-  std::normal_distribution<double> normal;
-  std::vector<std::byte> out(static_cast<size_t>(elements * SizeOf(type)));
-  const int64_t count = std::min(elements, kPatternElements);
-  for (int64_t i = 0; i < count; ++i) StoreElement(out.data(), type, i, normal(random));
-  const auto filled = static_cast<size_t>(count * SizeOf(type));
-  for (size_t at = filled; at < out.size(); ++at) out[at] = out[at - filled];
-  return out;
-}
-
 int64_t StoredElements(const MatrixLayout& layout, int64_t batch) {
   return (batch - 1) * layout.batch_stride + (layout.rows - 1) * layout.ld + layout.cols;
 }
+
+class Matrix {
+ public:
+  // Throws std::bad_alloc. The host gives the memory page by page, as it is written.
+  void Allocate(int64_t elements, DType type) {
+    type_ = type;
+    elements_ = elements;
+    data_ = std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(bytes()));
+  }
+
+  // With random values, or CANCELLED soon after a request on `stop`.
+  Status Fill(const std::stop_token& stop) {
+    std::mt19937_64 random(kSeed);
+    std::normal_distribution<double> normal;
+    const int64_t count = std::min(elements_, kPatternElements);
+    for (int64_t i = 0; i < count; ++i) StoreElement(data(), type_, i, normal(random));
+    const int64_t filled = count * SizeOf(type_);
+    for (int64_t at = filled; at < bytes(); at += filled) {
+      if (stop.stop_requested()) return Cancelled("the timer was stopped");
+      std::memcpy(data() + at, data(), static_cast<size_t>(std::min(filled, bytes() - at)));
+    }
+    return OkStatus();
+  }
+
+  std::byte* data() const { return data_.get(); }
+
+ private:
+  int64_t bytes() const { return elements_ * SizeOf(type_); }
+
+  DType type_{};
+  int64_t elements_ = 0;
+  std::unique_ptr<std::byte[]> data_;
+};
 
 class CpuPlanTimer : public PlanTimer {
  public:
@@ -44,17 +68,18 @@ class CpuPlanTimer : public PlanTimer {
   void Allocate() {
     const GemmProblem& p = problem_;
     if (p.reads_ab()) {
-      a_ = RandomMatrix(StoredElements(p.a, p.batch), p.type_a);
-      b_ = RandomMatrix(StoredElements(p.b, p.batch), p.type_b);
+      a_.Allocate(StoredElements(p.a, p.batch), p.type_a);
+      b_.Allocate(StoredElements(p.b, p.batch), p.type_b);
     }
-    if (p.reads_c()) c_ = RandomMatrix(StoredElements(p.c, p.batch), p.type_d);
-    bias_ = RandomMatrix(p.bias_length(), p.type_d);
-    d_.resize(static_cast<size_t>(p.m * p.n * p.batch * SizeOf(p.type_d)));
+    if (p.reads_c()) c_.Allocate(StoredElements(p.c, p.batch), p.type_d);
+    bias_.Allocate(p.bias_length(), p.type_d);
+    d_.Allocate(p.m * p.n * p.batch, p.type_d);
   }
 
   // All plans of a CPU are the same one: what is timed is the product.
   StatusOr<std::vector<PlanTiming>> Time(std::span<const Plan> plans, const TimingOptions& options,
                                          std::stop_token stop) override {
+    RETURN_IF_ERROR(Fill(stop));
     ASSIGN_OR_RETURN(const double warm, SecondsOf(1, stop));
     const double wanted = options.sample_seconds / std::max(warm, 1e-9);
     const int launches = static_cast<int>(std::clamp(wanted, 1.0, kMostLaunches));
@@ -79,6 +104,14 @@ class CpuPlanTimer : public PlanTimer {
  private:
   static constexpr double kMostLaunches = 1000;  // of a sample
 
+  // The operands, before they are first read.
+  Status Fill(const std::stop_token& stop) {
+    if (filled_) return OkStatus();
+    for (Matrix* matrix : {&a_, &b_, &c_, &bias_}) RETURN_IF_ERROR(matrix->Fill(stop));
+    filled_ = true;
+    return OkStatus();
+  }
+
   // Of one launch.
   StatusOr<double> SecondsOf(int launches, const std::stop_token& stop) {
     const HostOperands operands = {
@@ -90,7 +123,8 @@ class CpuPlanTimer : public PlanTimer {
 
   const GemmProblem problem_;
   CpuGemm gemm_;
-  std::vector<std::byte> a_, b_, c_, bias_, d_;
+  Matrix a_, b_, c_, bias_, d_;
+  bool filled_ = false;
 };
 
 }  // namespace

@@ -14,8 +14,8 @@ namespace gemmd {
 // not less. What a server is asked for in messages of at most 2 GiB each way is never more.
 inline constexpr int64_t kMostTimedBytes = int64_t{4} << 30;
 
-// RESOURCE_EXHAUSTED when there is no memory for the operands. Precondition: as
-// Backend::MakePlanTimer.
+// RESOURCE_EXHAUSTED when there is no memory for the operands. The memory is taken as the timer
+// first fills it. Precondition: as Backend::MakePlanTimer.
 StatusOr<std::unique_ptr<PlanTimer>> MakeCpuPlanTimer(const GemmProblem& problem);
 
 }  // namespace gemmd
