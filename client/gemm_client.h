@@ -203,14 +203,17 @@ class GemmClient {
   StatusOr<ClientExplanation> Plan(const GemmProblem& problem, const CallOptions& options = {});
   StatusOr<ClientStatistics> Statistics(const CallOptions& options = {});
   StatusOr<Serving> Health(const std::string& service, const CallOptions& options = {});
-  // Calls `on_status` with the present status and each later one, until it returns false (then OK),
-  // the server ends the stream, or there is no first status within options.timeout (0: no limit).
+  // For the streams below options.timeout bounds silence, not the call (0: no limit): the server
+  // must begin within it, and from then on send a message or answer a health check, which is made
+  // after half of it, within it. Else DEADLINE_EXCEEDED.
+
+  // Calls `on_status` with the present status and each later one, until it returns false (then OK)
+  // or the server ends the stream.
   Status WatchHealth(const std::string& service, const std::function<bool(Serving)>& on_status,
                      const CallOptions& options = {});
 
   // Both are tried once and block until the server has ended the stream. A request on `stop`, from
-  // any thread, cancels: CANCELLED. options.timeout bounds the wait until the server takes up the
-  // call (0: no limit), not the call.
+  // any thread, cancels: CANCELLED.
   // Measures plans and keeps the fastest in the server's tuning table, and in its tuning file where
   // it has one; what was measured before a call failed or was cancelled too. RESOURCE_EXHAUSTED
   // while another call tunes.

@@ -1,4 +1,6 @@
 // The calls of GemmClient whose answer is a stream.
+#include <cstdint>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -7,44 +9,106 @@
 namespace gemmd {
 namespace {
 
-// A stream's deadline would end the stream itself; this cancels it only while it has said nothing.
-class FirstAnswer {
+// Cancels a stream whose server has fallen silent; a deadline would end any stream. The first
+// answer must come within the timeout. What follows may take any time, so that after half of it
+// without a message the server is asked for its health, and must answer that in the other half,
+// whatever it says.
+class Watchdog {
  public:
-  explicit FirstAnswer(grpc::ClientContext* context) : context_(context) {}
-  ~FirstAnswer() { Came(); }
-  FirstAnswer(const FirstAnswer&) = delete;
-  FirstAnswer& operator=(const FirstAnswer&) = delete;
+  Watchdog(grpc::ClientContext* stream, grpc::health::v1::Health::StubInterface* health)
+      : stream_(stream), health_(health) {}
+  ~Watchdog() { End(); }
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
 
-  void MustComeWithin(Milliseconds timeout) {
-    waiter_ = std::thread([this, deadline = SteadyClock::now() + timeout] {
-      MutexLock lock(mu_);
-      while (!came_ && came_cv_.WaitUntil(mu_, deadline)) {
-      }
-      if (came_) return;
-      late_ = true;
-      context_->TryCancel();
-    });
+  void Start(Milliseconds timeout) {
+    watcher_ = std::thread([this, timeout] { Watch(timeout); });
   }
-  void Came() {
+  void Heard() {
     {
       MutexLock lock(mu_);
-      came_ = true;
+      ++heard_;
     }
-    came_cv_.NotifyAll();
-    if (waiter_.joinable()) waiter_.join();
+    changed_.NotifyAll();
   }
-  bool late() const {
+  // Watches no more when it returns.
+  void End() {
+    {
+      MutexLock lock(mu_);
+      ended_ = true;
+      if (probe_ != nullptr) probe_->TryCancel();
+    }
+    changed_.NotifyAll();
+    if (watcher_.joinable()) watcher_.join();
+  }
+  // What it has cancelled the stream for, if it has.
+  Status verdict() const {
     MutexLock lock(mu_);
-    return late_;
+    return verdict_;
   }
 
  private:
-  grpc::ClientContext* const context_;
+  enum class Wait : uint8_t { kHeard, kSilence, kEnded };
+
+  void Watch(Milliseconds timeout) {
+    const std::string limit = " within " + std::to_string(timeout.count()) + " ms";
+    const Milliseconds quiet = timeout / 2;
+    uint64_t seen = 0;
+    Wait now = WaitForMore(timeout, &seen);
+    if (now == Wait::kSilence) return GiveUp("no answer" + limit);
+    while (now != Wait::kEnded) {
+      now = WaitForMore(quiet, &seen);
+      if (now != Wait::kSilence || Answers(timeout - quiet)) continue;
+      now = WaitForMore(Milliseconds(0), &seen);
+      if (now != Wait::kSilence) continue;
+      return GiveUp("the server fell silent: no message and no answer to a health check" + limit);
+    }
+  }
+
+  Wait WaitForMore(Milliseconds most, uint64_t* seen) {
+    const SteadyClock::time_point deadline = SteadyClock::now() + most;
+    MutexLock lock(mu_);
+    while (!ended_ && heard_ == *seen && changed_.WaitUntil(mu_, deadline)) {
+    }
+    if (ended_) return Wait::kEnded;
+    if (heard_ == *seen) return Wait::kSilence;
+    *seen = heard_;
+    return Wait::kHeard;
+  }
+
+  // A server that is gone answers nothing either, but then its stream ends by itself.
+  bool Answers(Milliseconds timeout) {
+    grpc::ClientContext context;
+    Deadline(timeout).ApplyTo(&context);
+    {
+      MutexLock lock(mu_);
+      if (ended_) return true;
+      probe_ = &context;
+    }
+    grpc::health::v1::HealthCheckResponse response;
+    const grpc::Status status = health_->Check(&context, {}, &response);
+    MutexLock lock(mu_);
+    probe_ = nullptr;
+    return status.error_code() != grpc::StatusCode::DEADLINE_EXCEEDED;
+  }
+
+  void GiveUp(const std::string& why) {
+    {
+      MutexLock lock(mu_);
+      verdict_ = DeadlineExceeded(why);
+    }
+    stream_->TryCancel();
+  }
+
+  grpc::ClientContext* const stream_;
+  grpc::health::v1::Health::StubInterface* const health_;
   mutable Mutex mu_;
-  CondVar came_cv_;
-  bool came_ GUARDED_BY(mu_) = false;
-  bool late_ GUARDED_BY(mu_) = false;
-  std::thread waiter_;
+  CondVar changed_;
+  uint64_t heard_ GUARDED_BY(mu_) = 0;  // answers so far
+  bool ended_ GUARDED_BY(mu_) = false;
+  grpc::ClientContext* probe_ GUARDED_BY(mu_) = nullptr;  // of a health check under way
+  Status verdict_ GUARDED_BY(mu_);
+  std::thread watcher_;
 };
 
 // Who gives the first answer that a timeout waits for.
@@ -54,26 +118,27 @@ enum class Answer : uint8_t {
 };
 
 // Hands the messages of a stream to `on_message` until that returns false (then OK), the server
-// ends the stream, `stop` is requested (CANCELLED), or there is no first answer within `timeout`
-// (0: no limit). `start` makes the call.
+// ends the stream, `stop` is requested (CANCELLED), or the server is silent for `timeout` (0: no
+// limit), as Watchdog says. `start` makes the call.
 template <typename Message, typename Start, typename OnMessage>
-Status ReadStream(const Start& start, Answer answer, Milliseconds timeout,
-                  const std::stop_token& stop, const OnMessage& on_message) {
+Status ReadStream(grpc::health::v1::Health::StubInterface* health, const Start& start,
+                  Answer answer, Milliseconds timeout, const std::stop_token& stop,
+                  const OnMessage& on_message) {
   grpc::ClientContext context;
-  FirstAnswer first(&context);
+  Watchdog watchdog(&context, health);
   if (timeout != Milliseconds(0)) {
     RETURN_IF_ERROR(CheckTimeout(timeout));
-    first.MustComeWithin(timeout);
+    watchdog.Start(timeout);
   }
   const std::stop_callback cancel(stop, [&context] { context.TryCancel(); });
   const auto reader = start(&context);
   if (answer == Answer::kHeaders) {
     reader->WaitForInitialMetadata();
-    first.Came();
+    watchdog.Heard();
   }
   Message message;
   while (reader->Read(&message)) {
-    first.Came();
+    watchdog.Heard();
     if (on_message(message)) continue;
     context.TryCancel();
     while (reader->Read(&message)) {
@@ -82,10 +147,9 @@ Status ReadStream(const Start& start, Answer answer, Milliseconds timeout,
     return OkStatus();
   }
   const Status ended = wire::FromGrpc(reader->Finish());
+  watchdog.End();
   if (ended.code() != StatusCode::kCancelled) return ended;
-  if (first.late()) {
-    return DeadlineExceeded("no answer within " + std::to_string(timeout.count()) + " ms");
-  }
+  RETURN_IF_ERROR(watchdog.verdict());
   return stop.stop_requested() ? Cancelled("the caller ended the call") : ended;
 }
 
@@ -117,6 +181,7 @@ Status GemmClient::WatchHealth(const std::string& service,
   grpc::health::v1::HealthCheckRequest request;
   request.set_service(service);
   return ReadStream<Response>(
+      impl_->health.get(),
       [&](grpc::ClientContext* context) { return impl_->health->Watch(context, request); },
       Answer::kMessage, options.timeout, {},
       [&](const Response& response) { return on_status(wire::FromProto(response.status())); });
@@ -134,6 +199,7 @@ Status GemmClient::Tune(const ClientTuneRequest& request,
   RETURN_IF_ERROR(wire::ToProto(request, &message));
   RETURN_IF_ERROR(CheckSize(message));
   return ReadStream<v1::TuneProgress>(
+      impl_->health.get(),
       [&](grpc::ClientContext* context) { return impl_->server->Tune(context, message); },
       Answer::kHeaders, options.timeout, stop,
       [&](const v1::TuneProgress& progress) {
@@ -157,6 +223,7 @@ Status GemmClient::Study(const ClientStudyRequest& request,
   RETURN_IF_ERROR(CheckSize(message));
   Status unread;
   const Status ended = ReadStream<v1::StudyPoint>(
+      impl_->health.get(),
       [&](grpc::ClientContext* context) { return impl_->server->Study(context, message); },
       Answer::kHeaders, options.timeout, stop,
       [&](const v1::StudyPoint& point) {

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "gemmd/v1/server.grpc.pb.h"
+#include "grpc/health/v1/health.grpc.pb.h"
 #include "kernels/core/mutex.h"
 
 namespace gemmd {
@@ -83,7 +84,31 @@ class FakeTuner final : public v1::ServerService::Service {
   v1::StudyRequest study_request_ GUARDED_BY(mu_);
 };
 
-// It, in this process, on a socket of its own.
+// Its server's health.
+class FakeHealth final : public grpc::health::v1::Health::Service {
+ public:
+  grpc::Status Check(grpc::ServerContext* context, const grpc::health::v1::HealthCheckRequest*,
+                     grpc::health::v1::HealthCheckResponse* response) override {
+    ++checks_;
+    while (mute && !context->IsCancelled()) std::this_thread::yield();
+    response->set_status(grpc::health::v1::HealthCheckResponse::SERVING);
+    return grpc::Status::OK;
+  }
+  grpc::Status Watch(grpc::ServerContext* context, const grpc::health::v1::HealthCheckRequest*,
+                     grpc::ServerWriter<grpc::health::v1::HealthCheckResponse>* writer) override {
+    writer->Write({});
+    while (!context->IsCancelled()) std::this_thread::yield();
+    return grpc::Status::OK;
+  }
+
+  std::atomic<bool> mute{false};  // answers no check
+  int checks() const { return checks_; }
+
+ private:
+  std::atomic<int> checks_{0};
+};
+
+// Both, in this process, on a socket of their own.
 class FakeTunerServer {
  public:
   explicit FakeTunerServer(const std::string& name)
@@ -91,6 +116,7 @@ class FakeTunerServer {
     grpc::ServerBuilder builder;
     builder.AddListeningPort(target_, grpc::InsecureServerCredentials());
     builder.RegisterService(&tuner_);
+    builder.RegisterService(&health_);
     server_ = builder.BuildAndStart();
     EXPECT_NE(server_, nullptr);
   }
@@ -99,6 +125,7 @@ class FakeTunerServer {
   FakeTunerServer& operator=(const FakeTunerServer&) = delete;
 
   FakeTuner& tuner() { return tuner_; }
+  FakeHealth& health() { return health_; }
   const std::string& target() const { return target_; }
   // Serves no more; returns when every call has ended.
   void WaitUntilIdle() { server_->Shutdown(std::chrono::system_clock::now()); }
@@ -106,6 +133,7 @@ class FakeTunerServer {
  private:
   const std::string target_;
   FakeTuner tuner_;
+  FakeHealth health_;
   std::unique_ptr<grpc::Server> server_;
 };
 

@@ -132,19 +132,39 @@ TEST_F(ClientStreamTest, AServerThatDoesNotTakeUpTheCallIsGivenUp) {
   EXPECT_EQ(status.message(), "no answer within 50 ms");
 }
 
-// Headers are the answer: what follows may take any time.
-TEST_F(ClientStreamTest, AServerThatTakesUpTheCallIsNotGivenUp) {
+// Headers are the answer: a message may take any time where the server shows that it lives.
+TEST_F(ClientStreamTest, AServerThatAnswersHealthChecksIsWaitedFor) {
   fake_.headers = true;
   fake_.hold = true;
   std::stop_source stop;
-  constexpr Milliseconds kTimeout{500};
   fake_.on_headers = [&] {
-    const auto past = std::chrono::steady_clock::now() + kTimeout * 6 / 5;
-    while (std::chrono::steady_clock::now() < past) std::this_thread::yield();
+    while (server_.health().checks() < 5) std::this_thread::yield();  // the timeout twice over
     stop.request_stop();
   };
-  EXPECT_EQ(Tune({.problems = {Problem(16)}}, stop.get_token(), kTimeout).code(),
+  EXPECT_EQ(Tune({.problems = {Problem(16)}}, stop.get_token(), Milliseconds(500)).code(),
             StatusCode::kCancelled);
+}
+
+TEST_F(ClientStreamTest, AServerThatFallsSilentIsGivenUp) {
+  server_.health().mute = true;
+  fake_.tune = {v1::TuneProgress()};
+  fake_.study = {v1::StudyPoint()};
+  wire::ToProto(Problem(16), fake_.study[0].mutable_problem());
+  fake_.headers = true;
+  fake_.hold = true;
+  const CallOptions options{.timeout = Milliseconds(200)};
+  const std::string why =
+      "the server fell silent: no message and no answer to a health check within 200 ms";
+  Status status = Tune({.problems = {Problem(16)}}, {}, options.timeout);
+  EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(status.message(), why);
+  EXPECT_EQ(progress_.size(), 1U);
+  status = client_->Study(
+      {.problems = {Problem(16)}}, [](const ClientStudyPoint&) {}, {}, options);
+  EXPECT_EQ(status.message(), why);
+  status = client_->WatchHealth(
+      "", [](Serving) { return true; }, options);
+  EXPECT_EQ(status.message(), why);
 }
 
 TEST_F(ClientStreamTest, ATunesStatusIsTheServersAndItIsNotTriedAgain) {
