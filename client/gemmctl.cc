@@ -60,6 +60,11 @@ CLI::Validator Utf8() {
           ""};
 }
 
+bool NoAnswer(const Status& status) {
+  return status.code() == StatusCode::kDeadlineExceeded ||
+         status.code() == StatusCode::kUnavailable;
+}
+
 CallOptions Context::Call() const { return {.timeout = FromSeconds(timeout_seconds)}; }
 
 int Context::Fail(int exit_code, const Status& status) const {
@@ -97,7 +102,8 @@ std::unique_ptr<GemmClient> Context::Connect(int* exit_code) const {
     *exit_code = Fail(kExitBadInput, client.status());
     return nullptr;
   }
-  const Status connected = (*client)->Connect(FromSeconds(connect_timeout_seconds));
+  const double seconds = std::min(connect_timeout_seconds, timeout_seconds);
+  const Status connected = (*client)->Connect(FromSeconds(seconds));
   if (!connected.ok()) {
     *exit_code = Fail(kExitNoConnection, connected);
     return nullptr;
@@ -119,11 +125,12 @@ int main(int argc, char** argv) {
       ->envname("GEMMD_SERVER")
       ->capture_default_str();
   const CLI::Validator seconds = ctl::SecondsInRange();
-  app.add_option("--timeout", context.timeout_seconds, "Seconds for a call, retries included")
+  app.add_option("--timeout", context.timeout_seconds,
+                 "Seconds for a call, retries included; of a stream, for each answer")
       ->check(seconds)
       ->capture_default_str();
   app.add_option("--connect-timeout", context.connect_timeout_seconds,
-                 "Seconds to wait for a connection")
+                 "Seconds to wait for a connection, --timeout at most")
       ->check(seconds)
       ->capture_default_str();
   app.add_flag("--json", context.json,

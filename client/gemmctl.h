@@ -36,7 +36,8 @@ struct Context {
   std::function<int()> run;  // set by the verb that was named; returns an ExitCode
 
   CallOptions Call() const;
-  // Connected, or kExitNoConnection in *exit_code with the reason already printed.
+  // Connected, or kExitNoConnection in *exit_code with the reason already printed. Waits no longer
+  // than either timeout.
   std::unique_ptr<GemmClient> Connect(int* exit_code) const;
   // Prints the error, and as JSON where asked; returns `exit_code`.
   int Fail(int exit_code, const Status& status) const;
@@ -45,6 +46,9 @@ struct Context {
   // The exit code by the status: bad input, or a failed call.
   int Fail(const Status& status) const;
 };
+
+// Whether a call failed because nobody answers it: another call to that server would wait as long.
+bool NoAnswer(const Status& status);
 
 // Each adds its verbs to the command line; Context outlives parsing and running.
 void AddMatmul(CLI::App* app, Context* context);

@@ -51,7 +51,8 @@ class Checker {
           uint64_t seed, int64_t max_extent)
       : context_(context), client_(client), types_(types), seed_(seed), max_extent_(max_extent) {}
 
-  void Check(uint64_t index) {
+  // False where the server does not answer: the products that are left would each wait as long.
+  bool Check(uint64_t index) {
     CheckCase made = MakeCheckCase(seed_, index, max_extent_, types_);
     CallOptions call = context_.Call();
     call.trim = index % 2 == 0;  // half as clients send, half with everything that must be ignored
@@ -59,19 +60,20 @@ class Checker {
     if (!result.ok()) {
       ++tally_.errors;
       Report(index, made.problem, "", result.status().ToString());
-      return;
+      return !NoAnswer(result.status());
     }
     const Mismatch mismatch = CompareWithReference(made.problem, made.Operands());
     const bool intact = made.GuardIntact();
     tally_.worst_ratio = std::max(tally_.worst_ratio, mismatch.worst_ratio);
     if (mismatch.ok && intact) {
       ++tally_.passed;
-      return;
+      return true;
     }
     ++tally_.wrong;
     Report(index, made.problem,
            result->plan.kernel + " stages " + std::to_string(result->plan.stages),
            mismatch.ok ? "bytes behind d were written" : mismatch.ToString());
+    return true;
   }
 
   const Tally& tally() const { return tally_; }
@@ -102,11 +104,17 @@ class Checker {
 };
 
 int Finish(const Context& context, const CheckOptions& options, uint64_t seed, const Tally& tally) {
+  const uint64_t checked = tally.passed + tally.wrong + tally.errors;
+  if (checked < options.count) {
+    std::fprintf(stderr, "gemmctl: the server does not answer; %llu of %llu products were sent\n",
+                 static_cast<unsigned long long>(checked),
+                 static_cast<unsigned long long>(options.count));
+  }
   if (context.json) {
     PrintJson(Json::Object()
                   .Set("seed", seed)
                   .Set("first", options.first)
-                  .Set("count", options.count)
+                  .Set("count", checked)
                   .Set("passed", tally.passed)
                   .Set("wrong", tally.wrong)
                   .Set("errors", tally.errors)
@@ -116,7 +124,7 @@ int Finish(const Context& context, const CheckOptions& options, uint64_t seed, c
     std::printf(
         "check: seed %llu, %llu products: %llu right, %llu wrong, %llu failed; largest "
         "error %.3g of what is allowed\n",
-        static_cast<unsigned long long>(seed), static_cast<unsigned long long>(options.count),
+        static_cast<unsigned long long>(seed), static_cast<unsigned long long>(checked),
         static_cast<unsigned long long>(tally.passed), static_cast<unsigned long long>(tally.wrong),
         static_cast<unsigned long long>(tally.errors), tally.worst_ratio);
   }
@@ -135,12 +143,13 @@ int RunCheck(const Context& context, const CheckOptions& options) {
   const uint64_t seed = options.seed ? *options.seed : std::random_device{}();
   const bool terminal = isatty(STDERR_FILENO) != 0;
   Checker checker(context, client.get(), info->types, seed, options.max_extent);
-  for (uint64_t i = 0; i < options.count; ++i) {
-    checker.Check(options.first + i);
+  bool answers = true;
+  for (uint64_t i = 0; i < options.count && answers; ++i) {
+    answers = checker.Check(options.first + i);
     if (!terminal) continue;
     std::fprintf(stderr, "\r%llu/%llu%s", static_cast<unsigned long long>(i + 1),
                  static_cast<unsigned long long>(options.count),
-                 i + 1 == options.count ? "\r\033[K" : "");
+                 i + 1 == options.count || !answers ? "\r\033[K" : "");
   }
   return Finish(context, options, seed, checker.tally());
 }

@@ -52,7 +52,7 @@ void AddHealth(CLI::App* app, Context* context) {
       ->check(Utf8());
   verb->add_flag(
       "--watch", options->watch,
-      "Print each status until the server ends; --timeout bounds the wait for the first");
+      "Print each status until the server ends; --timeout bounds how long it may be silent");
   verb->callback([=] { context->run = [=] { return RunHealth(*context, *options); }; });
 }
 

@@ -133,7 +133,7 @@ void AddStudy(CLI::App* app, Context* context) {
       "Time of shapes at every number of pipeline stages, beside the model's: the best, the fewest "
       "stages within 2 % of it, and a single buffer against the ring (L + C against max(L, C)). "
       "FULL and EMPTY: waits for a panel and for a free stage, in % of the main loop. --timeout "
-      "bounds the wait until the server begins");
+      "bounds how long the server may be silent");
   AddProblemOptions(verb, &options->problems);
   verb->add_option("--kernel", options->kernel,
                    "This kernel (see gemmctl kernels); by default the planner's for each shape")

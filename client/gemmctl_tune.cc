@@ -37,13 +37,16 @@ class TuneRun {
     }
   }
 
-  // Asks for the plans that tuning may change. One that cannot be had is not compared.
-  void AskPlans(const std::stop_token& stop) {
+  // Asks for the plans that tuning may change. One that cannot be had is not compared; an error
+  // where the server does not answer, so that as many timeouts as there are shapes do not add up.
+  Status AskPlans(const std::stop_token& stop) {
     for (auto& [key, shape] : shapes_) {
-      if (stop.stop_requested()) return;
+      if (stop.stop_requested()) return OkStatus();
       const StatusOr<ClientExplanation> plan = client_->Plan(shape.named.problem, context_.Call());
+      if (NoAnswer(plan.status())) return plan.status();
       if (plan.ok()) shape.before = plan->plan;
     }
+    return OkStatus();
   }
 
   void Show(const ClientTuneProgress& progress) {
@@ -81,11 +84,13 @@ class TuneRun {
   }
   bool began() const { return summary_.total > 0 || summary_.calibrated > 0; }
 
-  // After the call: asks what the plans that changed are known to take.
-  void PrintSummary(const std::stop_token& stop) {
+  // After the call, which ended so: asks what the plans that changed are known to take.
+  void PrintSummary(const Status& ended, const std::stop_token& stop) {
+    bool answers = !NoAnswer(ended);
     for (const auto& [problem, before, best_seconds] : changed_) {
-      if (stop.stop_requested()) break;
+      if (stop.stop_requested() || !answers) break;
       const StatusOr<ClientExplanation> now = client_->Plan(problem, context_.Call());
+      answers = !NoAnswer(now.status());
       if (!now.ok()) continue;
       for (const ClientPlan& candidate : now->candidates) {
         if (!SamePlan(candidate, before) || candidate.measured_seconds <= 0) continue;
@@ -184,12 +189,13 @@ int RunTune(const Context& context, const TuneOptions& options) {
   if (client == nullptr) return exit_code;
   const Interrupt interrupt;
   TuneRun run(context, client.get(), options.calibrate, *problems);
-  run.AskPlans(interrupt.token());
+  const Status asked = run.AskPlans(interrupt.token());
+  if (!asked.ok()) return context.Fail(asked);
   const Status status = client->Tune(
       *request, [&](const ClientTuneProgress& progress) { run.Show(progress); }, interrupt.token(),
       context.Call());
   run.End();
-  if (status.ok() || run.began()) run.PrintSummary(interrupt.token());
+  if (status.ok() || run.began()) run.PrintSummary(status, interrupt.token());
   if (status.ok()) return kExitOk;
   if (interrupt.signal() != 0) {
     return context.Fail(kExitInterrupted + interrupt.signal(),
@@ -206,8 +212,8 @@ void AddTune(CLI::App* app, Context* context) {
   auto options = std::make_shared<TuneOptions>();
   CLI::App* verb = app->add_subcommand(
       "tune",
-      "Measures plans on the server, which keeps the fastest of each shape. --timeout bounds the "
-      "wait until the server begins. Ctrl-C ends it and exits with 130; what was measured so far "
+      "Measures plans on the server, which keeps the fastest of each shape. --timeout bounds how "
+      "long the server may be silent. Ctrl-C ends it and exits with 130; what was measured so far "
       "stays in use, and is saved where the server has a tuning file");
   AddProblemOptions(verb, &options->problems);
   verb->add_flag("--served", options->served, "Also the shapes that the server has served");

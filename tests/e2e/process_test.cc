@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
@@ -236,6 +237,54 @@ TEST_F(ProcessTest, TuningFileHasOneServerAtATimeAndAKilledOneLeavesNoLock) {
     EXPECT_NE(third.Address("grpc"), "") << third.output();
   }
   std::filesystem::remove_all(folder);
+}
+
+// A connection stands, for the kernel makes it, and nobody answers.
+TEST_F(ProcessTest, VerbsOfGemmctlEndWithinTheirTimeoutWhenTheServerIsStopped) {
+  const Process process(Args());
+  const std::string address = process.Address("grpc");
+  ASSERT_NE(address, "") << process.output();
+  process.Signal(SIGSTOP);
+  for (const char* verb : {"info", "kernels", "stats", "plan 1 1 1", "health", "health --watch",
+                           "check", "tune --m 1:100:+1 --n 1 --k 1", "study --shape 1x1x1"}) {
+    SCOPED_TRACE(verb);
+    const auto start = std::chrono::steady_clock::now();
+    FILE* const run = popen((std::string(GEMMCTL_BINARY) + " --server " + address +
+                             " --timeout 0.2 --connect-timeout 60 " + verb + " 2>&1")
+                                .c_str(),
+                            "r");
+    ASSERT_NE(run, nullptr);
+    std::string said;
+    for (char line[512]; std::fgets(line, sizeof line, run) != nullptr;) said += line;
+    EXPECT_EQ(WEXITSTATUS(pclose(run)), 2);
+    EXPECT_THAT(said, HasSubstr("cannot connect to " + address + " within 200 ms"));
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
+  }
+}
+
+TEST_F(ProcessTest, ACheckEndsWithItsServer) {
+  const Process process(Args());
+  const std::string address = process.Address("grpc");
+  ASSERT_NE(address, "") << process.output();
+  FILE* const run = popen((std::string(GEMMCTL_BINARY) + " --server " + address +
+                           " check --count 1000000000 --seed 1 --max-extent 8 2>&1")
+                              .c_str(),
+                          "r");
+  ASSERT_NE(run, nullptr);
+  const auto stub =
+      v1::ServerService::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
+  v1::Statistics statistics;
+  while (statistics.requests_completed() < 3) {
+    grpc::ClientContext context;
+    context.set_deadline(Deadline());
+    ASSERT_TRUE(stub->GetStatistics(&context, {}, &statistics).ok());
+  }
+  process.Signal(SIGKILL);
+  std::string said;
+  for (char line[512]; std::fgets(line, sizeof line, run) != nullptr;) said += line;
+  EXPECT_EQ(WEXITSTATUS(pclose(run)), 3);
+  EXPECT_THAT(said, AllOf(HasSubstr("UNAVAILABLE"), HasSubstr("the server does not answer; "),
+                          HasSubstr(" of 1000000000 products were sent")));
 }
 
 TEST_F(ProcessTest, BadSettingEndsTheStartWithItsName) {

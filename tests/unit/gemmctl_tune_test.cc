@@ -1,5 +1,6 @@
 // gemmctl tune, study and plan as a shell sees them, against a server that answers what a test
 // wants.
+#include <atomic>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -181,6 +182,37 @@ TEST_F(GemmctlTuneTest, ATuneShowsALineForEachShapeAndItsSummary) {
   EXPECT_TRUE(request.served());
   EXPECT_TRUE(request.calibrate());
   EXPECT_EQ(request.budget().seconds(), 60);
+}
+
+// As many timeouts as there are shapes would add up.
+TEST_F(GemmctlTuneTest, ATuneEndsAtTheFirstCallThatNobodyAnswers) {
+  std::atomic<int> asked{0};
+  fake_.explain = [&](const v1::ExplainPlanRequest&, v1::ExplainPlanResponse*) {
+    ++asked;
+    return grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "late");
+  };
+  Gemmctl run(Args({"tune", "--m", "1:9:+1", "--n", "1", "--k", "1"}));
+  EXPECT_EQ(run.ExitCode(), 3) << run.output();
+  EXPECT_NE(run.output().find("DEADLINE_EXCEEDED: late"), std::string::npos) << run.output();
+  EXPECT_EQ(asked, 1);
+  EXPECT_EQ(fake_.calls(), 0);
+}
+
+TEST_F(GemmctlTuneTest, AServerThatFallsSilentIsNotAskedForASummary) {
+  std::atomic<int> asked{0};
+  fake_.explain = [&](const v1::ExplainPlanRequest&, v1::ExplainPlanResponse* response) {
+    ++asked;
+    *response->mutable_plan() = PlanOf("old", 2, 0);
+    return grpc::Status::OK;
+  };
+  fake_.tune = {Progress(1, 2, Shape(1, 2, 3), PlanOf("new", 4, 1000))};
+  fake_.hold = true;
+  server_.health().mute = true;
+  Gemmctl run(Args({"--timeout", "0.5", "tune", "--shape", "1x2x3", "--shape", "4x5x6"}));
+  EXPECT_EQ(run.ExitCode(), 3) << run.output();
+  EXPECT_NE(run.output().find("tuned 1 of 2 shapes"), std::string::npos) << run.output();
+  EXPECT_NE(run.output().find("the server fell silent"), std::string::npos) << run.output();
+  EXPECT_EQ(asked, 2) << "the plans of before";
 }
 
 TEST_F(GemmctlTuneTest, RangesCrossAndTakeTypeAndTransposes) {
