@@ -6,6 +6,7 @@
 #include "google/rpc/error_details.pb.h"
 #include "kernels/core/checked.h"
 #include "kernels/core/utf8.h"
+#include "proto/convert.h"
 
 namespace gemmd::wire {
 namespace {
@@ -308,27 +309,11 @@ std::optional<GemmProblem> FromProto(const v1::Problem& in) {
   return WithPackedLayouts(problem);
 }
 
-namespace {
-
-RingCalibration FromProto(const v1::RingCalibration& in) {
-  return {.latency_clocks = in.latency_clocks(),
-          .bytes_per_clock = in.bytes_per_clock(),
-          .flops_per_clock = in.flops_per_clock()};
-}
-
-ClientCalibration FromProto(const v1::DeviceCalibration& in) {
-  ClientCalibration found{.ordinal = in.ordinal(), .device = in.device(), .calibration = {}};
-  found.calibration.cp_async = FromProto(in.cp_async());
-  if (in.has_tma()) found.calibration.tma = FromProto(in.tma());
-  return found;
-}
-
-}  // namespace
-
 ClientTuneProgress FromProto(const v1::TuneProgress& in) {
   ClientTuneProgress progress;
   for (const v1::DeviceCalibration& found : in.calibrations()) {
-    progress.calibrations.push_back(FromProto(found));
+    progress.calibrations.push_back(
+        {found.ordinal(), found.device(), gemmd::FromProto(found.calibration())});
   }
   progress.done = in.done();
   progress.total = in.total();

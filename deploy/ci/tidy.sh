@@ -12,7 +12,7 @@ tidy=$(command -v clang-tidy-14 || command -v clang-tidy) || die "no clang-tidy-
 # Sources in the compile commands that are ours: not generated, not compiled by nvcc.
 own_files() {
   sed -n "s|^ *\"file\": \"$root_dir/\(.*\.cc\)\",\?\$|\1|p" "$1/compile_commands.json" |
-    grep -E '^(kernels|server|client|tests)/' | sort -u
+    grep -E '^(kernels|proto|server|client|tests)/' | sort -u
 }
 
 run() {

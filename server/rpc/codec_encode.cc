@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "proto/convert.h"
 #include "server/rpc/codec.h"
 
 namespace gemmd {
@@ -98,24 +99,13 @@ v1::Problem ToProto(const GemmProblem& problem) {
   return out;
 }
 
-namespace {
-
-void Encode(const RingCalibration& ring, v1::RingCalibration* out) {
-  out->set_latency_clocks(ring.latency_clocks);
-  out->set_bytes_per_clock(ring.bytes_per_clock);
-  out->set_flops_per_clock(ring.flops_per_clock);
-}
-
-}  // namespace
-
 v1::TuneProgress ToProto(const TuneStep& step) {
   v1::TuneProgress out;
   for (const DeviceCalibration& found : step.calibrations) {
     v1::DeviceCalibration* const to = out.add_calibrations();
     to->set_ordinal(found.ordinal);
     to->set_device(found.device);
-    Encode(found.calibration.cp_async, to->mutable_cp_async());
-    if (found.calibration.tma) Encode(*found.calibration.tma, to->mutable_tma());
+    *to->mutable_calibration() = ToProto(found.calibration);
   }
   out.set_done(step.done);
   out.set_total(step.total);

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "gemmd/v1/tuning.pb.h"
+#include "proto/convert.h"
 
 namespace gemmd {
 namespace {
@@ -107,31 +108,6 @@ std::optional<TuningEntry> FromProto(const v1::TunedProblem& in) {
     entry.plans.push_back(measured);
   }
   return entry;
-}
-
-void Encode(const RingCalibration& ring, v1::TunedRing* out) {
-  out->set_latency_clocks(ring.latency_clocks);
-  out->set_bytes_per_clock(ring.bytes_per_clock);
-  out->set_flops_per_clock(ring.flops_per_clock);
-}
-
-RingCalibration FromProto(const v1::TunedRing& in) {
-  return {.latency_clocks = in.latency_clocks(),
-          .bytes_per_clock = in.bytes_per_clock(),
-          .flops_per_clock = in.flops_per_clock()};
-}
-
-v1::TunedCalibration ToProto(const Calibration& calibration) {
-  v1::TunedCalibration out;
-  Encode(calibration.cp_async, out.mutable_cp_async());
-  if (calibration.tma) Encode(*calibration.tma, out.mutable_tma());
-  return out;
-}
-
-Calibration FromProto(const v1::TunedCalibration& in) {
-  Calibration out{.cp_async = FromProto(in.cp_async()), .tma = {}};
-  if (in.has_tma()) out.tma = FromProto(in.tma());
-  return out;
 }
 
 Status Damaged(const std::string& path, const std::string& why) {

@@ -63,7 +63,7 @@ TEST_F(ClientStreamTest, ATuneSendsItsProblemsAndHandsOnItsProgress) {
   progress.mutable_best()->set_kernel("wgmma");
   progress.mutable_best()->mutable_measured()->set_nanos(1500);
   progress.mutable_time_left()->set_seconds(3);
-  progress.add_calibrations()->mutable_cp_async()->set_bytes_per_clock(60);
+  progress.add_calibrations()->mutable_calibration()->mutable_cp_async()->set_bytes_per_clock(60);
   fake_.tune = {v1::TuneProgress(), progress};
   const ClientTuneRequest request{.problems = {Problem(16), Problem(32)},
                                   .served = true,

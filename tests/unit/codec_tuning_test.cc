@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "proto/convert.h"
 #include "server/rpc/codec.h"
 
 namespace gemmd {
@@ -160,13 +161,8 @@ TEST(TuneCodecTest, ACalibrationNeedsNoProblemsAndIsSentAsFound) {
   ASSERT_EQ(progress.calibrations_size(), 2);
   EXPECT_EQ(progress.calibrations(0).ordinal(), 3);
   EXPECT_EQ(progress.calibrations(0).device(), "NVIDIA H200");
-  EXPECT_EQ(progress.calibrations(0).cp_async().latency_clocks(),
-            kH200Calibration.cp_async.latency_clocks);
-  EXPECT_EQ(progress.calibrations(0).tma().bytes_per_clock(),
-            kH200Calibration.tma->bytes_per_clock);
-  EXPECT_EQ(progress.calibrations(0).tma().flops_per_clock(),
-            kH200Calibration.tma->flops_per_clock);
-  EXPECT_FALSE(progress.calibrations(1).has_tma());
+  EXPECT_EQ(FromProto(progress.calibrations(0).calibration()), kH200Calibration);
+  EXPECT_FALSE(progress.calibrations(1).calibration().has_tma());
 }
 
 TEST(StudyCodecTest, SpreadIsBetweenThePercentiles) {

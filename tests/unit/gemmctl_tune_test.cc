@@ -245,8 +245,8 @@ v1::TuneProgress Calibrated() {
   v1::TuneProgress progress;
   v1::DeviceCalibration* const found = progress.add_calibrations();
   found->set_device("NVIDIA H200");
-  found->mutable_cp_async()->set_latency_clocks(900);
-  found->mutable_tma()->set_latency_clocks(800);
+  found->mutable_calibration()->mutable_cp_async()->set_latency_clocks(900);
+  found->mutable_calibration()->mutable_tma()->set_latency_clocks(800);
   return progress;
 }
 
