@@ -2,16 +2,17 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <iterator>
 #include <optional>
 #include <sstream>
+
+#include "kernels/core/files.h"
 
 namespace gemmd {
 namespace {
 
 constexpr std::string_view kBlank = " \t\r";
-constexpr size_t kMaxFileBytes = 1 << 20;
+constexpr int64_t kMaxFileBytes = 1 << 20;
 
 void SkipBlanks(std::string_view* text) {
   text->remove_prefix(std::min(text->find_first_not_of(kBlank), text->size()));
@@ -107,20 +108,14 @@ StatusOr<std::string> ParseValue(std::string_view text) {
 }  // namespace
 
 StatusOr<std::vector<std::pair<std::string, std::string>>> ReadConfigFile(const std::string& path) {
-  std::ifstream file(path);
-  std::string text(kMaxFileBytes + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (!file.is_open() || file.bad()) {
-    return NotFound("config=" + path + " cannot be read").WithField("config");
+  const StatusOr<std::string> text = ReadText(path, kMaxFileBytes);
+  if (text.status().code() == StatusCode::kOutOfRange) {
+    return InvalidArgument("config", "config: " + text.status().message());
   }
-  text.resize(static_cast<size_t>(file.gcount()));
-  if (text.size() > kMaxFileBytes) {
-    return InvalidArgument(
-        "config", "config=" + path + " has more than " + std::to_string(kMaxFileBytes) + " bytes");
-  }
+  if (!text.ok()) return NotFound("config: " + text.status().message()).WithField("config");
   std::vector<std::pair<std::string, std::string>> out;
   int number = 0;
-  std::istringstream lines(text);
+  std::istringstream lines(*text);
   for (std::string line; std::getline(lines, line);) {
     ++number;
     const auto refuse = [&](const std::string& what) {

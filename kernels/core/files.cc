@@ -57,6 +57,10 @@ Status SystemError(const std::string& path, std::string_view doing) {
 StatusOr<std::string> ReadText(const std::string& path, int64_t max_bytes) {
   const File file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.fd() < 0) return SystemError(path, "open");
+  return ReadText(file, path, max_bytes);
+}
+
+StatusOr<std::string> ReadText(const File& file, const std::string& path, int64_t max_bytes) {
   std::string text;
   char part[16384];
   while (true) {

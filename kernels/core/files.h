@@ -30,6 +30,8 @@ Status SystemError(const std::string& path, std::string_view doing);
 
 // All of a file or a pipe. OUT_OF_RANGE for more than `max_bytes`.
 StatusOr<std::string> ReadText(const std::string& path, int64_t max_bytes);
+// Likewise of one that is open; `path` is for messages.
+StatusOr<std::string> ReadText(const File& file, const std::string& path, int64_t max_bytes);
 
 // Where the links that `path` may be lead: the file itself, which need not be there. UNKNOWN for
 // links that lead in a circle.

@@ -115,14 +115,15 @@ Status Damaged(const std::string& path, const std::string& why) {
 }
 
 // And what fstat() said of it.
-StatusOr<std::string> ReadAll(const std::string& path, struct stat* info) {
+StatusOr<std::string> ReadRegular(const std::string& path, struct stat* info) {
   // Without O_NONBLOCK, opening a pipe would wait for somebody to write.
   const File file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  const auto unreadable = [&path](int error) {
-    const std::string why = Setting(path) + " cannot be read: " + std::strerror(error);
-    return error == ENOENT ? NotFound(why) : Status(StatusCode::kPermissionDenied, why);
+  const auto unreadable = [&path](const Status& why) {
+    const bool absent = why.code() == StatusCode::kNotFound;
+    return Status(absent ? why.code() : StatusCode::kPermissionDenied,
+                  Setting(path) + ": " + why.message());
   };
-  if (file.fd() < 0 || fstat(file.fd(), info) != 0) return unreadable(errno);
+  if (file.fd() < 0 || fstat(file.fd(), info) != 0) return unreadable(SystemError(path, "read"));
   if (!S_ISREG(info->st_mode)) {
     return InvalidArgument("tuning-file", Setting(path) + " is not a regular file");
   }
@@ -132,16 +133,8 @@ StatusOr<std::string> ReadAll(const std::string& path, struct stat* info) {
                              " bytes, more than the limit " +
                              std::to_string(TuningFile::kMaxBytes));
   }
-  std::string text(static_cast<size_t>(bytes), '\0');
-  size_t have = 0;
-  while (have < text.size()) {
-    const ssize_t got = read(file.fd(), text.data() + have, text.size() - have);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return unreadable(errno);
-    if (got == 0) break;
-    have += static_cast<size_t>(got);
-  }
-  text.resize(have);
+  StatusOr<std::string> text = ReadText(file, path, TuningFile::kMaxBytes);
+  if (!text.ok()) return unreadable(text.status());
   return text;
 }
 
@@ -252,7 +245,7 @@ StatusOr<LoadedTuning> TuningFile::Load(TunedPlanner& planner) {
   MutexLock lock(mu_);
   replaceable_.reset();
   struct stat info {};
-  ASSIGN_OR_RETURN(const std::string text, ReadAll(path_, &info));
+  ASSIGN_OR_RETURN(const std::string text, ReadRegular(path_, &info));
   ASSIGN_OR_RETURN(const v1::TuningFile file, Parse(path_, text));
   RETURN_IF_ERROR(CheckOrigin(path_, file, build_, planner.model().traits()));
   LoadedTuning loaded;

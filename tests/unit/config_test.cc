@@ -340,6 +340,12 @@ TEST(ConfigTest, MissingConfigFileIsNamed) {
   EXPECT_THAT(out.status().message(), HasSubstr("/nonexistent/gemmd.toml"));
 }
 
+TEST(ConfigTest, AConfigFileThatIsTooLongIsRefusedByItsLimit) {
+  const Status status = Parse({"--config", "/dev/zero"}).status();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message(), "config: /dev/zero is longer than the limit of 1048576 bytes");
+}
+
 TEST(LogTest, JsonEscapesQuotesControlsAndBrokenUtf8) {
   EXPECT_EQ(JsonEscaped("a\"b\\c\n\t\x01"), "a\\\"b\\\\c\\u000a\\u0009\\u0001");
   EXPECT_EQ(JsonEscaped("h\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80"),

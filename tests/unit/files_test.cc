@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <string>
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -95,6 +96,14 @@ TEST_F(FilesTest, FilesThatCannotBeReadAreNamed) {
   EXPECT_EQ(ReadText(folder_, 1).status().message(), "cannot read " + folder_ + ": Is a directory");
   EXPECT_EQ(ReadText("/dev/zero", 1000).status().message(),
             "/dev/zero is longer than the limit of 1000 bytes");
+}
+
+TEST_F(FilesTest, AnOpenFileIsReadToItsEnd) {
+  ASSERT_TRUE(WriteText(Path("a"), "text").ok());
+  const File file(open(Path("a").c_str(), O_RDONLY | O_CLOEXEC));
+  EXPECT_EQ(*ReadText(file, "name", 100), "text");
+  EXPECT_EQ(ReadText(File(-1), "name", 100).status().message(),
+            "cannot read name: Bad file descriptor");
 }
 
 }  // namespace
