@@ -7,6 +7,7 @@
 #include "client/gemm_client_impl.h"
 #include "client/retry_policy.h"
 #include "kernels/core/checked.h"
+#include "kernels/core/text.h"
 
 namespace gemmd {
 namespace {
@@ -22,9 +23,8 @@ Status CheckTarget(const std::string& target) {
   const std::string port = colon == std::string::npos ? "" : target.substr(colon + 1);
   const bool one_colon =
       bracketed ? colon > 0 && target[colon - 1] == ']' : target.find(':') == colon;
-  const bool digits = !port.empty() && port.size() <= 5 &&
-                      port.find_first_not_of("0123456789") == std::string::npos;
-  if (colon == 0 || !one_colon || !digits || std::stoi(port) < 1 || std::stoi(port) > 65535) {
+  const int number = ParseNumber<int>(port).value_or(0);
+  if (colon == 0 || !one_colon || number < 1 || number > 65535) {
     return InvalidArgument("server",
                            "server=\"" + target + "\" is not HOST:PORT, [IPv6]:PORT or unix:PATH");
   }

@@ -33,10 +33,8 @@ void OccupyStandardStreams() {
 
 CLI::Validator SecondsInRange() {
   const auto check = [](const std::string& text) {
-    double value = 0;
-    const char* const end = text.data() + text.size();
-    const auto [at, error] = std::from_chars(text.data(), end, value);
-    if (error == std::errc() && at == end && value >= 0.001 && value <= 1e6) return std::string();
+    const std::optional<double> value = ParseNumber<double>(text);
+    if (value && *value >= 0.001 && *value <= 1e6) return std::string();
     return text + " is not a number of seconds from 0.001 to 1000000";
   };
   return {check, "SECONDS"};

@@ -1,10 +1,10 @@
 // What the verbs of gemmctl share. One process, one thread.
 #pragma once
 
-#include <charconv>
 #include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +15,7 @@
 #include "client/json.h"
 #include "client/problem_list.h"
 #include "client/text.h"
+#include "kernels/core/text.h"
 
 namespace gemmd::ctl {
 
@@ -64,10 +65,8 @@ template <typename T>
 CLI::Validator Integer(T low = std::numeric_limits<T>::min(),
                        T high = std::numeric_limits<T>::max()) {
   const auto check = [low, high](const std::string& text) {
-    T value{};
-    const char* const end = text.data() + text.size();
-    const auto [at, error] = std::from_chars(text.data(), end, value);
-    if (error == std::errc() && at == end && low <= value && value <= high) return std::string();
+    const std::optional<T> value = ParseNumber<T>(text);
+    if (value && low <= *value && *value <= high) return std::string();
     return text + " is not an integer from " + std::to_string(low) + " to " + std::to_string(high);
   };
   return {check, "INT"};

@@ -28,9 +28,7 @@ struct Tally {
 std::string Describe(const GemmProblem& p) {
   std::string text = ToString(p) + " -> " + std::string(Name(p.type_d));
   if (p.mode != ComputeMode::kIeee) text += " " + std::string(Name(p.mode));
-  char scalars[64];
-  std::snprintf(scalars, sizeof(scalars), " alpha %g beta %g", p.alpha, p.beta);
-  text += scalars;
+  text += " alpha " + Short(p.alpha) + " beta " + Short(p.beta);
   if (p.bias != BiasAxis::kNone) {
     text += p.bias == BiasAxis::kPerRow ? " bias per row" : " bias per column";
   }

@@ -121,7 +121,7 @@ StatusOr<std::vector<NamedProblem>> ReadProblems(const ProblemOptions& options) 
   }
   if (!options.file.empty()) {
     ASSIGN_OR_RETURN(const std::string text, ReadText(options.file, kMaxListBytes));
-    ASSIGN_OR_RETURN(const std::vector<NamedProblem> rows, ParseProblemCsv(options.file, text));
+    ASSIGN_OR_RETURN(const std::vector<NamedProblem> rows, ParseShapeList(options.file, text));
     RETURN_IF_ERROR(add(rows));
   }
   if (!options.m.empty() || !options.n.empty() || !options.k.empty()) {

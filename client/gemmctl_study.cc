@@ -51,10 +51,9 @@ std::string Have(const StudyOptions& options, const std::vector<StudySeries>& st
                  const std::vector<NamedProblem>& problems, bool written) {
   std::set<std::string> distinct;
   for (const NamedProblem& named : problems) distinct.insert(ProblemText(named.problem));
-  std::string text = std::to_string(points) + (points == 1 ? " measurement" : " measurements") +
-                     " of " + std::to_string(study.size()) + " of " +
-                     std::to_string(distinct.size()) +
-                     (distinct.size() == 1 ? " shape" : " shapes");
+  std::string text = Count(static_cast<int64_t>(points), "measurement") + " of " +
+                     std::to_string(study.size()) + " of " +
+                     Count(static_cast<int64_t>(distinct.size()), "shape");
   if (!written) return text;
   std::string files = options.csv;
   if (!options.svg.empty()) files += (files.empty() ? "" : " and ") + options.svg;

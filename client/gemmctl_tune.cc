@@ -23,6 +23,13 @@ int TerminalColumns() {
   return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
+// Seconds; nullopt for what no run may take.
+std::optional<double> Budget(std::string_view text) {
+  constexpr double kMostSeconds = 7 * 24 * 3600;  // TuneRequest.budget's limit
+  const std::optional<double> seconds = ParseSeconds(text);
+  return seconds && *seconds > 0 && *seconds <= kMostSeconds ? seconds : std::nullopt;
+}
+
 // One run: shows its progress, and keeps what the summary needs.
 class TuneRun {
  public:
@@ -169,7 +176,7 @@ class TuneRun {
 StatusOr<ClientTuneRequest> MakeRequest(const TuneOptions& options,
                                         const std::vector<NamedProblem>& problems) {
   ClientTuneRequest request{.served = options.served, .calibrate = options.calibrate};
-  if (!options.budget.empty()) request.budget_seconds = *ParseTime(options.budget);
+  if (!options.budget.empty()) request.budget_seconds = *Budget(options.budget);
   for (const NamedProblem& named : problems) request.problems.push_back(named.problem);
   if (problems.empty() && !options.served && !options.calibrate) {
     return InvalidArgument("shapes",
@@ -221,10 +228,10 @@ void AddTune(CLI::App* app, Context* context) {
                    "At most this long: 500ms, 30s, 5m, 2h, up to 168h; a bare number is of seconds")
       ->check(CLI::Validator(
           [](std::string& text) {
-            return ParseTime(text) ? std::string()
-                                   : text +
-                                         " is not a time such as 500ms, 30s, 5m or 2h of at "
-                                         "most 168h, 7 days";
+            return Budget(text) ? std::string()
+                                : text +
+                                      " is not a time such as 500ms, 30s, 5m or 2h of at "
+                                      "most 168h, 7 days";
           },
           "TIME"));
   verb->add_flag(

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <iterator>
@@ -47,23 +46,6 @@ std::string LongTime(double seconds) {
   if (whole < 60) return part(whole, "s");
   if (whole < 3600) return part(whole / 60, "min ") + part(whole % 60, "s");
   return part(whole / 3600, "h ") + part(whole % 3600 / 60, "min");
-}
-
-std::optional<double> ParseTime(std::string_view text) {
-  constexpr double kMostSeconds = 7 * 24 * 3600;  // TuneRequest.budget's limit
-  double value = 0;
-  const char* const end = text.data() + text.size();
-  const auto [at, error] = std::from_chars(text.data(), end, value, std::chars_format::fixed);
-  if (error != std::errc()) return std::nullopt;
-  const std::string_view unit(at, static_cast<size_t>(end - at));
-  const double scale = unit == "ms"                ? 1e-3
-                       : unit == "s" || unit == "" ? 1
-                       : unit == "m"               ? 60
-                       : unit == "h"               ? 3600
-                                                   : 0;
-  const double seconds = value * scale;
-  if (!(seconds > 0 && seconds <= kMostSeconds)) return std::nullopt;
-  return seconds;
 }
 
 std::string TableText(const std::vector<std::vector<std::string>>& rows) {

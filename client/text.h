@@ -2,9 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace gemmd {
@@ -13,10 +11,6 @@ std::string Bytes(int64_t bytes);             // "64.0 MiB"
 std::string Time(double seconds);             // "12.3 us"
 std::string LongTime(double seconds);         // "42 s", "3 min 20 s", "2 h 5 min"
 std::string Fixed(double value, int digits);  // digits behind the point
-
-// Seconds of "500ms", "30s", "5m", "2h" or "30", which are seconds; nullopt for anything else, and
-// for more than a day.
-std::optional<double> ParseTime(std::string_view text);
 
 // Rows of cells, in columns as wide as their widest cell; the first row is the heading. A line has
 // no blanks at its end.

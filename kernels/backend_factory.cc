@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include "kernels/core/text.h"
 #include "kernels/self_check.h"
 #ifdef GEMMD_WITH_CUDA
 #include "kernels/cuda/cuda_backend.h"
@@ -83,8 +84,7 @@ StatusOr<BackendSet> Choose(const BackendOptions& options) {
     const StatusOr<int> count = CudaDevices();
     if (count.ok()) {
       ASSIGN_OR_RETURN(set.backends, MakeCuda(options, *count));
-      set.reason =
-          prefix + "cuda, " + std::to_string(*count) + " usable device" + (*count == 1 ? "" : "s");
+      set.reason = prefix + "cuda, " + Count(*count, "usable device");
       return set;
     }
     if (!automatic) return Unavailable("backend=cuda: " + count.status().message());

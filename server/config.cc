@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
+#include <cmath>
 #include <limits>
 #include <optional>
 #include <string_view>
@@ -12,6 +12,7 @@
 
 #include "kernels/core/checked.h"
 #include "kernels/core/files.h"
+#include "kernels/core/text.h"
 #include "server/config_file.h"
 
 namespace gemmd {
@@ -93,16 +94,9 @@ Status Refuse(const std::string& field, const std::string& value, const std::str
   return InvalidArgument(field, field + "=" + value + " " + why);
 }
 
-std::optional<int64_t> WholeNumber(std::string_view text) {
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
 StatusOr<int64_t> ParseInt(const std::string& field, const std::string& text, int64_t low,
                            int64_t high) {
-  const std::optional<int64_t> value = WholeNumber(text);
+  const std::optional<int64_t> value = ParseNumber<int64_t>(text);
   if (!value || *value < low || *value > high) {
     return Refuse(
         field, text,
@@ -123,17 +117,12 @@ StatusOr<int64_t> ParseBytesIn(const std::string& field, const std::string& text
 }
 
 StatusOr<std::chrono::milliseconds> ParseTime(const std::string& field, const std::string& text) {
-  constexpr int64_t kMaxMs = 24LL * 3600 * 1000;
-  const size_t digits = text.find_first_not_of("0123456789");
-  const std::string_view number = std::string_view(text).substr(0, digits);
-  const std::string_view unit =
-      digits == std::string::npos ? "s" : std::string_view(text).substr(digits);
-  const int64_t scale = unit == "ms" ? 1 : unit == "s" ? 1000 : unit == "m" ? 60'000 : 0;
-  const std::optional<int64_t> ms = CheckedMul(WholeNumber(number), scale);
-  if (!ms || scale == 0 || *ms > kMaxMs) {
+  constexpr double kMaxSeconds = 24 * 3600;
+  const std::optional<double> seconds = ParseSeconds(text);
+  if (!seconds || *seconds > kMaxSeconds) {
     return Refuse(field, text, "is not a time such as 500ms, 30s or 5m of at most 24 hours");
   }
-  return std::chrono::milliseconds(*ms);
+  return std::chrono::milliseconds(std::llround(*seconds * 1e3));
 }
 
 StatusOr<Endpoint> ParseEndpoint(const std::string& field, const std::string& text) {
@@ -144,7 +133,8 @@ StatusOr<Endpoint> ParseEndpoint(const std::string& field, const std::string& te
       host.find('/') != std::string::npos) {
     return Refuse(field, text, "is not HOST:PORT (IPv6 addresses in brackets)");
   }
-  const std::optional<int64_t> port = WholeNumber(std::string_view(text).substr(colon + 1));
+  const std::optional<int64_t> port =
+      ParseNumber<int64_t>(std::string_view(text).substr(colon + 1));
   if (!port || *port < 0 || *port > 65535) {
     return Refuse(field, text, "has no port from 0 to 65535 after the colon");
   }
@@ -188,10 +178,8 @@ StatusOr<std::vector<int>> ParseDevices(const std::string& text) {
   std::vector<int> devices;
   if (text == "all" || text.empty()) return devices;
   constexpr int64_t kMaxOrdinal = 63;
-  for (size_t start = 0; start <= text.size();) {
-    const size_t comma = std::min(text.find(',', start), text.size());
-    const std::optional<int64_t> ordinal =
-        WholeNumber(std::string_view(text).substr(start, comma - start));
+  for (const std::string_view part : Split(text, ',')) {
+    const std::optional<int64_t> ordinal = ParseNumber<int64_t>(part);
     if (!ordinal || *ordinal < 0 || *ordinal > kMaxOrdinal) {
       return Refuse("devices", text, "is neither all nor ordinals from 0 to 63 with commas");
     }
@@ -202,7 +190,6 @@ StatusOr<std::vector<int>> ParseDevices(const std::string& text) {
                         "the limit");
     }
     devices.push_back(static_cast<int>(*ordinal));
-    start = comma + 1;
   }
   return devices;
 }
@@ -403,7 +390,7 @@ StatusOr<int64_t> ParseBytes(const std::string& field, const std::string& text) 
   for (const auto& [name, scale] : kUnits) {
     if (unit != name) continue;
     const std::optional<int64_t> bytes =
-        CheckedMul(WholeNumber(std::string_view(text).substr(0, digits)), scale);
+        CheckedMul(ParseNumber<int64_t>(std::string_view(text).substr(0, digits)), scale);
     if (bytes) return *bytes;
     break;
   }

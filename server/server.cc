@@ -8,6 +8,7 @@
 #include <prometheus/registry.h>
 #include <spdlog/spdlog.h>
 
+#include "kernels/core/text.h"
 #include "server/engine/observer.h"
 #include "server/engine/reply_budget.h"
 #include "server/engine/totals.h"
@@ -71,8 +72,7 @@ bool LoadTuning(TuningFile& file, TunedPlanner& planner, spdlog::logger& log) {
     log.warn("tuning-file={}: {}; the model has the calibration that it comes with", file.path(),
              loaded->calibration.message());
   }
-  const std::string known =
-      std::to_string(loaded->problems) + (loaded->problems == 1 ? " problem" : " problems");
+  const std::string known = Count(loaded->problems, "problem");
   if (loaded->skipped > 0) {
     log.warn("tuning-file={}: {}, and {} left out that this server cannot run", file.path(), known,
              loaded->skipped);

@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <cstdio>
 #include <string>
+
+#include "kernels/core/text.h"
 
 namespace gemmd {
 namespace {
@@ -17,16 +18,10 @@ constexpr Limits kLatencyClocks = {50, 20'000};
 constexpr Limits kBytesPerClock = {4, 1'024};
 constexpr Limits kFlopsPerClock = {64, 65'536};
 
-std::string Text(double value) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%g", value);
-  return text;
-}
-
 Status CheckFigure(std::string_view kind, const char* name, double value, const Limits& limits) {
   if (value >= limits.least && value <= limits.most) return OkStatus();
-  return Internal("calibration: " + std::string(kind) + "." + name + "=" + Text(value) +
-                  " is not from " + Text(limits.least) + " to " + Text(limits.most));
+  return Internal("calibration: " + std::string(kind) + "." + name + "=" + Short(value) +
+                  " is not from " + Short(limits.least) + " to " + Short(limits.most));
 }
 
 Status CheckRing(std::string_view kind, const RingCalibration& ring) {
@@ -59,14 +54,14 @@ StatusOr<RingCalibration> FitRing(std::string_view kind, const RingSamples& samp
   if (samples.step_bytes < 1) {
     return refuse("step_bytes=" + std::to_string(samples.step_bytes) + " is below 1");
   }
-  if (!IsPositive(clock_hz)) return refuse("clock_hz=" + Text(clock_hz) + " is not above 0");
+  if (!IsPositive(clock_hz)) return refuse("clock_hz=" + Short(clock_hz) + " is not above 0");
   if (seconds.size() < 2) {
     return refuse("step_seconds has " + std::to_string(seconds.size()) +
                   " stage counts, the least is 2");
   }
   for (size_t i = 0; i < seconds.size(); ++i) {
     if (IsPositive(seconds[i])) continue;
-    return refuse("step_seconds=" + Text(seconds[i]) + " with " + std::to_string(i + 1) +
+    return refuse("step_seconds=" + Short(seconds[i]) + " with " + std::to_string(i + 1) +
                   " stages is not above 0 and finite");
   }
   const double transfer = *std::min_element(seconds.begin(), seconds.end());

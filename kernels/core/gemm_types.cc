@@ -1,11 +1,10 @@
 #include "kernels/core/gemm_types.h"
 
-#include <array>
 #include <cmath>
-#include <cstdio>
 #include <limits>
 
 #include "kernels/core/checked.h"
+#include "kernels/core/text.h"
 
 namespace gemmd {
 namespace {
@@ -25,12 +24,6 @@ bool IsFp8(DType type) { return type == DType::kF8E4M3 || type == DType::kF8E5M2
 
 std::string Str(int64_t value) { return std::to_string(value); }
 
-std::string Str(double value) {
-  std::array<char, 32> text;
-  std::snprintf(text.data(), text.size(), "%g", value);
-  return text.data();
-}
-
 Status CheckExtent(const std::string& field, int64_t value) {
   if (value < 0) return InvalidArgument(field, field + "=" + Str(value) + " is below 0");
   if (value > kMaxExtent) {
@@ -42,14 +35,14 @@ Status CheckExtent(const std::string& field, int64_t value) {
 
 Status CheckScalar(const std::string& field, double value, bool fp64) {
   if (!std::isfinite(value)) {
-    return InvalidArgument(field, field + "=" + Str(value) + " is not finite");
+    return InvalidArgument(field, field + "=" + Short(value) + " is not finite");
   }
   const double limit =
       fp64 ? std::numeric_limits<double>::max() : std::numeric_limits<float>::max();
   if (std::fabs(value) > limit) {
-    return InvalidArgument(
-        field,
-        field + "=" + Str(value) + " is beyond the fp32 accumulator's largest value 3.4028235e38");
+    return InvalidArgument(field,
+                           field + "=" + Short(value) +
+                               " is beyond the fp32 accumulator's largest value 3.4028235e38");
   }
   return OkStatus();
 }
@@ -125,8 +118,8 @@ Status CheckTypes(const GemmProblem& p) {
     return refuse("compute_mode", std::string(Name(p.mode)), " is for f32 operands, not " + a);
   }
   if (p.type_a != DType::kI8) return OkStatus();
-  if (p.alpha != 1.0) return refuse("alpha", Str(p.alpha), "; i8 takes 1 only");
-  if (p.beta != 0.0) return refuse("beta", Str(p.beta), "; i8 takes 0 only");
+  if (p.alpha != 1.0) return refuse("alpha", Short(p.alpha), "; i8 takes 1 only");
+  if (p.beta != 0.0) return refuse("beta", Short(p.beta), "; i8 takes 0 only");
   if (p.bias != BiasAxis::kNone) return InvalidArgument("bias", "bias is not for i8");
   if (p.act != Activation::kNone && p.act != Activation::kRelu) {
     return refuse("activation", std::string(Name(p.act)), "; i8 takes none or relu only");
@@ -223,12 +216,24 @@ Status ValidateProblem(const GemmProblem& p) {
   return ResultBytes(p).status();
 }
 
+DType DefaultResultType(DType type_a) {
+  switch (type_a) {
+    case DType::kF8E4M3:
+    case DType::kF8E5M2: return DType::kBF16;
+    case DType::kI8: return DType::kI32;
+    default: return type_a;
+  }
+}
+
+std::string OpsName(const GemmProblem& p) {
+  return {p.op_a == Op::kT ? 'T' : 'N', p.op_b == Op::kT ? 'T' : 'N'};
+}
+
 std::string ToString(const GemmProblem& p) {
   std::string text(Name(p.type_a));
   if (p.type_b != p.type_a) text += "," + std::string(Name(p.type_b));
-  text += p.op_a == Op::kN ? " N" : " T";
-  text += p.op_b == Op::kN ? "N " : "T ";
-  text += Str(p.m) + "x" + Str(p.n) + "x" + Str(p.k) + " batch " + Str(p.batch);
+  text += " " + OpsName(p) + " " + Str(p.m) + "x" + Str(p.n) + "x" + Str(p.k) + " batch " +
+          Str(p.batch);
   return text;
 }
 

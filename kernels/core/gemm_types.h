@@ -52,6 +52,8 @@ std::string_view Name(Activation act);  // "none", "relu", "gelu", "silu"
 std::string_view Name(ComputeMode mode);  // "ieee", "tf32", "tf32x3"
 std::optional<DType> DTypeFromName(std::string_view name);
 std::optional<Activation> ActivationFromName(std::string_view name);
+// What D has where nobody says: bf16 for the f8 types, i32 for i8, else the same.
+DType DefaultResultType(DType type_a);
 
 // Every extent is at most this, so that kernels may hold coordinates in 32 bits; offsets are
 // 64-bit everywhere.
@@ -133,6 +135,7 @@ StatusOr<int64_t> ResultBytes(const GemmProblem& problem);
 // extent: a caller that has set no stride hears of none.
 Status ValidateProblem(const GemmProblem& problem);
 
+std::string OpsName(const GemmProblem& problem);  // "NT": of A, then of B
 // "bf16 NT 4096x7168x2048 batch 1": m x n x k. For logs and messages, never for labels.
 std::string ToString(const GemmProblem& problem);
 

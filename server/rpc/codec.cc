@@ -72,15 +72,6 @@ std::optional<DType> FromProto(v1::DataType type) {
   }
 }
 
-DType DefaultResultType(DType type_a) {
-  switch (type_a) {
-    case DType::kF8E4M3:
-    case DType::kF8E5M2: return DType::kBF16;
-    case DType::kI8: return DType::kI32;
-    default: return type_a;
-  }
-}
-
 Status DecodeTypes(const v1::Problem& in, GemmProblem* out) {
   const auto decode = [](const char* field, v1::DataType value, std::optional<DType> otherwise,
                          DType* type) -> Status {

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <utility>
 
+#include "kernels/core/text.h"
 #include "kernels/plan/tune.h"
 
 namespace gemmd {
@@ -60,15 +61,14 @@ std::vector<Plan> PlansToStudy(const Planner& planner, const GemmProblem& proble
   return plans;
 }
 
-std::string Problems(size_t count) {
-  return std::to_string(count) + (count == 1 ? " problem" : " problems");
+std::string ProblemCount(const TuningRun& run) {
+  return Count(static_cast<int64_t>(run.problems.size()), "problem");
 }
 
 // `first` is the first failure.
 Status Summary(int failed, int total, const Status& first) {
   if (failed == 0) return OkStatus();
-  return Status(first.code(), std::to_string(failed) + " of " +
-                                  Problems(static_cast<size_t>(total)) +
+  return Status(first.code(), std::to_string(failed) + " of " + Count(total, "problem") +
                                   " were not measured; the first: " + first.message());
 }
 
@@ -198,7 +198,7 @@ Status Tuner::CheckProblems(const TuningRun& run, const PlanConstraints& constra
 Status Tuner::Tune(TuneRun run) {
   if (!run.problems.empty() || !run.calibrate) RETURN_IF_ERROR(CheckProblems(run, {}));
   auto job = std::make_unique<Job>();
-  job->name = run.problems.empty() ? "a calibration" : "a tune of " + Problems(run.problems.size());
+  job->name = run.problems.empty() ? "a calibration" : "a tune of " + ProblemCount(run);
   job->learns = true;
   job->stop = run.stop;
   job->budget = run.budget;
@@ -212,7 +212,7 @@ Status Tuner::Tune(TuneRun run) {
 Status Tuner::Study(StudyRun run) {
   RETURN_IF_ERROR(CheckProblems(run, {.row = run.row, .stages = {}, .split_k = {}}));
   auto job = std::make_unique<Job>();
-  job->name = "a study of " + Problems(run.problems.size());
+  job->name = "a study of " + ProblemCount(run);
   job->stop = run.stop;
   job->done = std::move(run.done);
   job->run = [this, run = std::move(run)](const std::stop_token& stop) {

@@ -45,13 +45,12 @@ std::optional<BiasAxis> BiasFromName(const std::string& name) {
 
 v1::TunedProblem ToProto(const TuningEntry& entry) {
   const GemmProblem& p = entry.problem;
-  const auto letter = [](Op op) { return op == Op::kT ? "T" : "N"; };
   v1::TunedProblem out;
   out.set_m(static_cast<int32_t>(p.m));
   out.set_n(static_cast<int32_t>(p.n));
   out.set_k(static_cast<int32_t>(p.k));
   out.set_batch(static_cast<int32_t>(p.batch));
-  out.set_layout(std::string(letter(p.op_a)) + letter(p.op_b));
+  out.set_layout(OpsName(p));
   out.set_shared_a(p.batch > 1 && p.a.batch_stride == 0);
   out.set_shared_b(p.batch > 1 && p.b.batch_stride == 0);
   out.set_type_a(std::string(Name(p.type_a)));

@@ -6,11 +6,11 @@
 //   gemmd_bench selection   what model and tuning pick for random shapes, beside the fastest plan
 //   gemmd_bench calibrate   what the model takes from a device, and the points that it comes from
 //   gemmd_bench probe-cost  the stall probe on against off, interleaved
-#include <charconv>
 #include <cstdio>
 #include <ctime>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -18,13 +18,13 @@
 
 #include <getopt.h>
 
+#include "kernels/core/text.h"
 #include "kernels/cuda/calibration.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/device_probe.h"
 #include "kernels/cuda/launcher.h"
 #include "kernels/plan/kernel_table.h"
 #include "tests/bench/bench.h"
-#include "tests/bench/shape_list.h"
 
 namespace gemmd::bench {
 namespace {
@@ -50,14 +50,13 @@ struct OptionSpec {
 
 template <typename Int>
 Status ParseInt(const char* name, std::string_view text, Int least, Int most, Int& to) {
-  Int value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < least || value > most) {
+  const std::optional<Int> value = ParseNumber<Int>(text);
+  if (!value || *value < least || *value > most) {
     return InvalidArgument(name, "--" + std::string(name) + "=" + std::string(text) +
                                      " is not a whole number from " + std::to_string(least) +
                                      " to " + std::to_string(most));
   }
-  to = value;
+  to = *value;
   return OkStatus();
 }
 

@@ -23,8 +23,8 @@ std::vector<Plan> PlansOf(const Planner& planner, const GemmProblem& problem,
   return BestOfEachKind(plans, options.most);
 }
 
-Status MeasurePlans(const Shape& shape, const GemmProblem& problem, const PlansOptions& options,
-                    const BenchContext& context) {
+Status MeasurePlans(const Shape& shape, const PlansOptions& options, const BenchContext& context) {
+  const GemmProblem& problem = shape.problem;
   const std::vector<Plan> plans = PlansOf(Planner(context.traits), problem, options);
   if (plans.empty()) return OkStatus();
   ASSIGN_OR_RETURN(const RandomPattern pattern,
@@ -47,11 +47,11 @@ Status MeasurePlans(const Shape& shape, const GemmProblem& problem, const PlansO
     line.String("bench", "plans")
         .String("shape", shape.name)
         .String("dtype", shape.dtype)
-        .String("layout", shape.layout)
-        .Integer("m", shape.m)
-        .Integer("n", shape.n)
-        .Integer("k", shape.k)
-        .Integer("batch", shape.batch)
+        .String("layout", OpsName(shape.problem))
+        .Integer("m", shape.problem.m)
+        .Integer("n", shape.problem.n)
+        .Integer("k", shape.problem.k)
+        .Integer("batch", shape.problem.batch)
         .Integer("rank", static_cast<int64_t>(i))
         .String("kernel", plan.kernel())
         .Integer("stages", plan.stages)
@@ -71,10 +71,7 @@ Status RunPlans(const PlansOptions& options, const BenchContext& context) {
   ASSIGN_OR_RETURN(const std::vector<Shape> shapes,
                    ReadShapes(options.shapes.file, options.shapes.rows));
   for (const Shape& shape : shapes) {
-    const std::optional<GemmProblem> problem = ProblemOf(shape);
-    if (!problem) continue;
-    RETURN_IF_ERROR(ValidateProblem(*problem));
-    RETURN_IF_ERROR(MeasurePlans(shape, *problem, options, context));
+    if (HasKernel(shape.problem)) RETURN_IF_ERROR(MeasurePlans(shape, options, context));
   }
   return OkStatus();
 }

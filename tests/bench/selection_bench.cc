@@ -27,7 +27,7 @@ constexpr size_t kFinalists = 8;
 constexpr double kSearchWithin = 4;
 
 // Extents log-uniform from 1 to options.max_extent.
-std::vector<Shape> RandomShapes(const SelectionOptions& options, uint64_t seed) {
+StatusOr<std::vector<Shape>> RandomShapes(const SelectionOptions& options, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::uniform_real_distribution<double> exponent(0, std::log(options.max_extent + 1.0));
   const auto extent = [&] {
@@ -35,13 +35,13 @@ std::vector<Shape> RandomShapes(const SelectionOptions& options, uint64_t seed) 
   };
   std::vector<Shape> shapes;
   for (int i = 0; i < options.count; ++i) {
-    Shape shape;
-    shape.name = "random-" + std::to_string(i);
-    shape.m = extent(), shape.n = extent(), shape.k = extent();
+    const int64_t m = extent(), n = extent(), k = extent();
     const uint64_t bits = random();
-    shape.dtype = bits & 4 ? "bf16" : "fp16";
-    shape.layout = {bits & 1 ? 'T' : 'N', bits & 2 ? 'T' : 'N'};
-    shapes.push_back(std::move(shape));
+    const ShapeTypes types{.type = bits & 4 ? DType::kBF16 : DType::kF16,
+                           .op_a = bits & 1 ? Op::kT : Op::kN,
+                           .op_b = bits & 2 ? Op::kT : Op::kN};
+    ASSIGN_OR_RETURN(const GemmProblem problem, PackedProblem(m, n, k, types));
+    shapes.push_back({"random-" + std::to_string(i), problem, bits & 4 ? "bf16" : "fp16"});
   }
   return shapes;
 }
@@ -52,8 +52,7 @@ class SelectionBench {
       : context_(context), planner_(context.traits) {}
 
   Status Run(const Shape& shape) {
-    const GemmProblem problem = *ProblemOf(shape);
-    RETURN_IF_ERROR(ValidateProblem(problem));
+    const GemmProblem& problem = shape.problem;
     ASSIGN_OR_RETURN(const std::unique_ptr<PlanTimer> timer,
                      MakeCudaPlanTimer(problem, context_.traits));
     ASSIGN_OR_RETURN(const Plan by_model, planner_.PlanFor(problem));
@@ -91,10 +90,10 @@ class SelectionBench {
       JsonLine line;
       line.String("bench", "selection")
           .String("dtype", shape.dtype)
-          .String("layout", shape.layout)
-          .Integer("m", shape.m)
-          .Integer("n", shape.n)
-          .Integer("k", shape.k)
+          .String("layout", OpsName(shape.problem))
+          .Integer("m", shape.problem.m)
+          .Integer("n", shape.problem.n)
+          .Integer("k", shape.problem.k)
           .String("source", source)
           .String("kernel", plans[at].kernel())
           .Integer("stages", plans[at].stages)
@@ -145,7 +144,8 @@ class SelectionBench {
 
 Status RunSelection(const SelectionOptions& options, const BenchContext& context) {
   SelectionBench bench(context);
-  for (const Shape& shape : RandomShapes(options, context.seed)) {
+  ASSIGN_OR_RETURN(const std::vector<Shape> shapes, RandomShapes(options, context.seed));
+  for (const Shape& shape : shapes) {
     RETURN_IF_ERROR(bench.Run(shape));
   }
   return OkStatus();

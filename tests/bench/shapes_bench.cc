@@ -149,9 +149,9 @@ StatusOr<bool> IsRight(const Arm& arm, const Shape& shape, const OperandSets& se
   return right;
 }
 
-StatusOr<ShapeResult> BenchShape(const Shape& shape, const GemmProblem& problem, const Plan& plan,
-                                 const OperandSets& sets, const CublasLt& library,
-                                 const BenchContext& context) {
+StatusOr<ShapeResult> BenchShape(const Shape& shape, const Plan& plan, const OperandSets& sets,
+                                 const CublasLt& library, const BenchContext& context) {
+  const GemmProblem& problem = shape.problem;
   ASSIGN_OR_RETURN(const Peer packed, MakePeer(library, problem, sets, Form::kPacked));
   std::optional<Peer> padded;
   if (sets.unaligned_rows()) {
@@ -189,11 +189,11 @@ JsonLine ToLine(const ShapeResult& r, const BenchContext& context) {
   line.String("bench", "kernel")
       .String("shape", r.shape.name)
       .String("dtype", r.shape.dtype)
-      .String("layout", r.shape.layout)
-      .Integer("m", r.shape.m)
-      .Integer("n", r.shape.n)
-      .Integer("k", r.shape.k)
-      .Integer("batch", r.shape.batch)
+      .String("layout", OpsName(r.shape.problem))
+      .Integer("m", r.shape.problem.m)
+      .Integer("n", r.shape.problem.n)
+      .Integer("k", r.shape.problem.k)
+      .Integer("batch", r.shape.problem.batch)
       .String("kernel", r.plan.kernel())
       .Integer("stages", r.plan.stages)
       .Integer("split_k", r.plan.split_k)
@@ -226,14 +226,14 @@ void PrintTable(const std::vector<ShapeResult>& results) {
                "", "kernel", "S", "us", "TFLOP/s", "peer us", "/first", "/best", "/padded");
   for (const ShapeResult& r : results) {
     std::fprintf(stderr, "%-24s %-5s %-2s %20s %2d %10.2f %8.1f %10.2f %7.3f %7.3f ",
-                 r.shape.name.c_str(), r.shape.dtype.c_str(), r.shape.layout.c_str(),
+                 r.shape.name.c_str(), r.shape.dtype.c_str(), OpsName(r.shape.problem).c_str(),
                  std::string(r.plan.kernel()).c_str(), r.plan.stages, r.ours.median_us,
                  r.flops / r.ours.median_us * 1e-6, r.peer.first_us, r.ratio_first(),
                  r.ratio_best());
     if (r.padded) std::fprintf(stderr, "%7.3f", r.padded->first_us / r.ours.median_us);
     std::fprintf(stderr, "%s%s\n", r.ok ? "" : " WRONG", r.peer_ok ? "" : " peer wrong");
     for (const std::string& name :
-         {r.shape.dtype + " " + r.shape.family(), r.shape.dtype + " (all)"}) {
+         {r.shape.dtype + " " + FamilyOf(r.shape), r.shape.dtype + " (all)"}) {
       groups[name].shapes += 1;
       groups[name].log_sum += std::log(r.ratio_first());
     }
@@ -255,20 +255,18 @@ class ShapesBench {
 
   // False: left out, for a reason that was printed.
   StatusOr<bool> Run(const Shape& shape) {
-    const std::optional<GemmProblem> problem = ProblemOf(shape);
-    if (!problem) return Skip(shape, "no kernel for " + shape.dtype + " yet");
-    RETURN_IF_ERROR(ValidateProblem(*problem));
+    const GemmProblem& problem = shape.problem;
+    if (!HasKernel(problem)) return Skip(shape, "no kernel for " + shape.dtype + " yet");
     const PlanConstraints constraints = options_.constraints();
-    const StatusOr<Plan> plan = planner_.PlanFor(*problem, constraints);
+    const StatusOr<Plan> plan = planner_.PlanFor(problem, constraints);
     if (!plan.ok()) {
       if (constraints.any()) return Skip(shape, plan.status().message());
       return plan.status();
     }
-    ASSIGN_OR_RETURN(const RandomPattern* const pattern, PatternOf(problem->type_a));
+    ASSIGN_OR_RETURN(const RandomPattern* const pattern, PatternOf(problem.type_a));
     ASSIGN_OR_RETURN(const OperandSets sets,
-                     OperandSets::Create(*problem, context_.traits.l2_bytes, *pattern));
-    ASSIGN_OR_RETURN(const ShapeResult result,
-                     BenchShape(shape, *problem, *plan, sets, library_, context_));
+                     OperandSets::Create(problem, context_.traits.l2_bytes, *pattern));
+    ASSIGN_OR_RETURN(const ShapeResult result, BenchShape(shape, *plan, sets, library_, context_));
     results_.push_back(result);
     RETURN_IF_ERROR(context_.out.Write(ToLine(result, context_)));
     if (!result.ok) return Internal(std::string(plan->kernel()) + " gives a wrong result");

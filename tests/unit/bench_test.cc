@@ -59,63 +59,22 @@ TEST(LineWriterTest, NamesTheFileThatCannotBeOpened) {
   EXPECT_THAT(writer.status().message(), HasSubstr("/nowhere/at/all.jsonl"));
 }
 
-TEST(ShapeListTest, ReadsShapesAndLeavesCommentsAndBlankLinesOut) {
-  const auto shapes = ParseShapes(
-      "# name,dtype,layout,M,N,K\r\n\nodd-k,bf16,NT,1,2,3\r\n#x,y\n"
-      "odd-k,fp32,TN,2147483647,5,6,7");
-  ASSERT_TRUE(shapes.ok()) << shapes.status().ToString();
-  ASSERT_EQ(shapes->size(), 2U);
-  const Shape& first = (*shapes)[0];
-  EXPECT_EQ(first.name, "odd-k");
-  EXPECT_EQ(first.family(), "odd");
-  EXPECT_EQ(first.dtype, "bf16");
-  EXPECT_EQ(first.layout, "NT");
-  EXPECT_THAT((std::vector<int64_t>{first.m, first.n, first.k}), ElementsAre(1, 2, 3));
-  EXPECT_EQ(first.batch, 1);
-  EXPECT_EQ((*shapes)[1].m, 2147483647);
-  EXPECT_EQ((*shapes)[1].batch, 7);
+TEST(ShapeListTest, ANameIsTheSecondTimeRefusedWithinItsType) {
+  EXPECT_TRUE(ParseShapes("s", "a,bf16,NN,1,1,1\na,fp16,NN,1,1,1\n").ok());
+  const Status twice = ParseShapes("s", "a,bf16,NN,1,1,1\na,bf16,NT,1,1,1\n").status();
+  EXPECT_EQ(twice.field(), "name");
+  EXPECT_EQ(twice.message(), "s: name=a is there twice with dtype=bf16");
+  EXPECT_EQ(ParseShapes("s", ",bf16,NN,1,1,1\n").status().message(), "s: a shape's name is empty");
+  EXPECT_FALSE(ParseShapes("s", "# only a comment\n").ok());
 }
 
-TEST(ShapeListTest, RefusesMalformedLinesByNumberFieldAndValue) {
-  const struct {
-    const char* line;
-    const char* field;
-    const char* message;
-  } cases[] = {
-      {"a,bf16,NN,1,2", "shape", "5 fields"},
-      {"a,bf16,NN,1,2,3,4,", "shape", "8 fields"},
-      {"a,bf16,NN,1,2,3,", "BATCH", "BATCH= "},
-      {"a,bf16,NN,1,2,3,0", "BATCH", "BATCH=0"},
-      {" ", "shape", "1 fields"},
-      {",bf16,NN,1,2,3", "name", "empty"},
-      {"a,bf17,NN,1,2,3", "dtype", "dtype=bf17"},
-      {"a,bf16,NX,1,2,3", "layout", "layout=NX"},
-      {"a,bf16,NN,0,2,3", "M", "M=0"},
-      {"a,bf16,NN,1,-2,3", "N", "N=-2"},
-      {"a,bf16,NN,1,2,3x", "K", "K=3x"},
-      {"a,bf16,NN,1,2,", "K", "K= "},
-      {"a,bf16,NN,1,2,2147483648", "K", "2147483647"},
-      {"a,bf16,NN,1,2,99999999999999999999", "K", "K=99999999999999999999"},
-      {"ok,bf16,NN,1,2,3", "name", "ok"},  // there before
-  };
-  for (const auto& c : cases) {
-    SCOPED_TRACE(c.line);
-    const auto shapes = ParseShapes(std::string("ok,bf16,NN,1,1,1\n") + c.line + "\n");
-    ASSERT_FALSE(shapes.ok());
-    EXPECT_EQ(shapes.status().code(), StatusCode::kInvalidArgument);
-    EXPECT_EQ(shapes.status().field(), c.field);
-    EXPECT_THAT(shapes.status().message(), HasSubstr("line 2: "));
-    EXPECT_THAT(shapes.status().message(), HasSubstr(c.message));
-  }
-}
-
-TEST(ShapeListTest, RefusesATextWithoutShapes) {
-  EXPECT_FALSE(ParseShapes("").ok());
-  EXPECT_FALSE(ParseShapes("# only a comment\n").ok());
+TEST(ShapeListTest, TheFamilyIsTheNameUpToItsFirstDash) {
+  EXPECT_EQ(FamilyOf({"odd-k-4100", {}}), "odd");
+  EXPECT_EQ(FamilyOf({"square", {}}), "square");
 }
 
 TEST(ShapeListTest, PicksByNameOrByNameAndTypeInFileOrder) {
-  const auto shapes = ParseShapes("a,bf16,NN,1,1,1\nb,bf16,NN,1,1,1\na,fp16,NN,1,1,1\n");
+  const auto shapes = ParseShapes("s", "a,bf16,NN,1,1,1\nb,bf16,NN,1,1,1\na,fp16,NN,1,1,1\n");
   ASSERT_TRUE(shapes.ok());
   const auto picked = [&](const std::vector<std::string>& rows) {
     std::vector<std::string> names;
@@ -131,21 +90,19 @@ TEST(ShapeListTest, PicksByNameOrByNameAndTypeInFileOrder) {
   EXPECT_THAT(picked({"b:fp16"}), ElementsAre(HasSubstr("rows=b:fp16")));
 }
 
-TEST(ShapeListTest, ProblemsExistForTheTypesThatKernelsTake) {
-  Shape shape{"x", "fp16", "TN", 2, 3, 4};
-  const auto problem = ProblemOf(shape);
-  ASSERT_TRUE(problem.has_value());
-  EXPECT_EQ(ToString(*problem), "f16 TN 2x3x4 batch 1");
-  EXPECT_EQ(problem->type_d, DType::kF16);
-  EXPECT_TRUE(ValidateProblem(*problem).ok());
-  for (const char* dtype : {"tf32", "fp64", "fp8", "int8"}) {
-    shape.dtype = dtype;
-    EXPECT_FALSE(ProblemOf(shape).has_value()) << dtype;
-  }
+TEST(ShapeListTest, KernelsTakeFloatsOfTwoBytesAndIeeeSingles) {
+  const auto taken = [](const std::string& dtype) {
+    return HasKernel(ParseShapes("s", "x," + dtype + ",NN,1,1,1")->front().problem);
+  };
+  for (const char* dtype : {"bf16", "fp16", "fp32"}) EXPECT_TRUE(taken(dtype)) << dtype;
+  for (const char* dtype : {"tf32", "fp64", "fp8", "int8"}) EXPECT_FALSE(taken(dtype)) << dtype;
 }
 
-GemmProblem Problem(int64_t m, int64_t n, int64_t k, const std::string& layout) {
-  return *ProblemOf({"x", "bf16", layout, m, n, k});
+GemmProblem Problem(int64_t m, int64_t n, int64_t k, const std::string& ops) {
+  return *PackedProblem(m, n, k,
+                        {.type = DType::kBF16,
+                         .op_a = ops[0] == 'T' ? Op::kT : Op::kN,
+                         .op_b = ops[1] == 'T' ? Op::kT : Op::kN});
 }
 
 // D of `data`, right as ReferenceGemm says and rounded.

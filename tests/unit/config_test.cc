@@ -329,6 +329,16 @@ TEST(ConfigTest, FlagWithoutAValueDoesNotTakeTheNextFlagAsOne) {
   EXPECT_EQ(ParseOk({"--port-file=--odd"}).port_file, "--odd");
 }
 
+TEST(ConfigTest, TimesTakeFractionsAndUnits) {
+  const auto drain = [](const char* text) {
+    return ParseOk({"--drain-timeout", text}).drain_timeout;
+  };
+  EXPECT_EQ(drain("0"), std::chrono::milliseconds(0));
+  EXPECT_EQ(drain("90"), std::chrono::seconds(90));
+  EXPECT_EQ(drain("1.5s"), std::chrono::milliseconds(1500));
+  EXPECT_EQ(drain("24h"), std::chrono::hours(24));
+}
+
 TEST(ConfigTest, FolderIsNoConfigFile) {
   EXPECT_EQ(Parse({"--config", testing::TempDir()}).status().code(), StatusCode::kNotFound);
 }

@@ -95,39 +95,6 @@ TEST(ProblemListTest, TooManyShapesAreRefusedBeforeTheyAreMade) {
   EXPECT_EQ(status.message(), "too many shapes exceed the limit of 10000");
 }
 
-TEST(ProblemListTest, RowsOfCsvAreRead) {
-  const auto problems = ParseProblemCsv("s.csv",
-                                        "# name,dtype,layout,M,N,K\n"
-                                        "\r\n"
-                                        "a,bf16,NT,1,4096,512\r\n"
-                                        "b, tf32 ,TN,2,3,4\n"
-                                        "  # more\n"
-                                        "c,fp8,TT,16,16,16\n"
-                                        "d,i8,NN,1,1,1,64");
-  ASSERT_TRUE(problems.ok()) << problems.status().ToString();
-  ASSERT_EQ(problems->size(), 4U);
-  EXPECT_EQ((*problems)[0].name, "a");
-  EXPECT_EQ(ProblemText((*problems)[0].problem), "bf16 NT 1x4096x512");
-  EXPECT_EQ(ProblemText((*problems)[1].problem), "f32 TN 2x3x4 tf32");
-  EXPECT_EQ(ProblemText((*problems)[2].problem), "e4m3 TT 16x16x16");
-  EXPECT_EQ(ProblemText((*problems)[3].problem), "i8 NN 1x1x1 batch 64");
-}
-
-TEST(ProblemListTest, MalformedRowsAreRefusedWithTheirLine) {
-  const auto message = [](const std::string& row) {
-    return ParseProblemCsv("s.csv", "# first\n" + row + "\n").status().message();
-  };
-  EXPECT_EQ(message("a,bf16,NN,1,2"),
-            "s.csv:2: 5 cells, not the 6 or 7 of name,dtype,layout,M,N,K[,BATCH]");
-  EXPECT_EQ(message("a,bf17,NN,1,2,3").rfind("s.csv:2: dtype=bf17 is not one of f16,", 0), 0U);
-  EXPECT_EQ(message("a,bf16,NX,1,2,3"), "s.csv:2: layout=NX is not one of NN, NT, TN, TT");
-  EXPECT_EQ(message("a,bf16,N,1,2,3"), "s.csv:2: layout=N is not one of NN, NT, TN, TT");
-  EXPECT_EQ(message("a,bf16,NN,1,2,0"), "s.csv:2: K=0 is not a whole number from 1 to 2147483647");
-  EXPECT_EQ(message("a,bf16,NN,1,2,3,x"),
-            "s.csv:2: BATCH=x is not a whole number from 1 to 2147483647");
-  EXPECT_EQ(message("# none"), "s.csv holds no shapes");
-}
-
 TEST(TextTest, TimesLeftAreWordedByTheirSize) {
   EXPECT_EQ(LongTime(0), "0 s");
   EXPECT_EQ(LongTime(-5), "0 s");

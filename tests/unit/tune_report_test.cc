@@ -112,16 +112,5 @@ TEST(TuneReportTest, TheSummaryAsJsonHasNullForWhatIsNotKnown) {
             "\"calibrated\": 0}");
 }
 
-TEST(TextTest, TimesTakeUnits) {
-  EXPECT_EQ(ParseTime("30"), 30);
-  EXPECT_EQ(ParseTime("30s"), 30);
-  EXPECT_EQ(ParseTime("500ms"), 0.5);
-  EXPECT_EQ(ParseTime("1.5m"), 90);
-  EXPECT_EQ(ParseTime("2h"), 7200);
-  for (const char* text : {"", "s", "-1s", "0", "169h", "1d", "1 s", "nan", "inf", "1e3", "5mm"}) {
-    EXPECT_EQ(ParseTime(text), std::nullopt) << text;
-  }
-}
-
 }  // namespace
 }  // namespace gemmd
