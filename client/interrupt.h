@@ -2,18 +2,16 @@
 #pragma once
 
 #include <atomic>
-#include <csignal>
 #include <stop_token>
 #include <thread>
+
+#include "kernels/core/signals.h"
 
 namespace gemmd::ctl {
 
 // While one lives, the first SIGINT or SIGTERM requests a stop and a second of its kind ends the
 // process, as without it. A signal that the process was started to ignore stays ignored. One at a
 // time; confined to the thread that made it, but for its token.
-//
-// A handler that writes to a pipe, and not sigwait with the signals blocked: libraries start
-// threads that do not have them blocked.
 class Interrupt {
  public:
   Interrupt();
@@ -25,11 +23,10 @@ class Interrupt {
   int signal() const { return signal_; }  // 0: none came
 
  private:
-  int pipe_out_ = -1;
+  const Signals signals_{Signals::Take::kFirst};
   std::stop_source stop_;
   std::atomic<int> signal_{0};
-  struct sigaction old_int_ {};
-  struct sigaction old_term_ {};
+  std::atomic<bool> over_{false};
   std::thread reader_;
 };
 

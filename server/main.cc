@@ -10,11 +10,11 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include "kernels/core/signals.h"
 #include "server/config.h"
 #include "server/log.h"
 #include "server/process.h"
 #include "server/server.h"
-#include "server/signals.h"
 
 namespace gemmd {
 namespace {
@@ -116,7 +116,9 @@ int Fail(const Status& status) {
 }
 
 int Run(int argc, char** argv) {
-  const Signals signals;
+  const Signals signals(Signals::Take::kAll);
+  // A caller that vanishes is an error code.
+  std::signal(SIGPIPE, SIG_IGN);
   const BuildFacts build = ThisBuild();
   const StatusOr<Invocation> invocation = ParseInvocation(
       {argv + 1, argv + argc}, [](const char* name) { return std::getenv(name); },
