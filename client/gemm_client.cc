@@ -200,7 +200,7 @@ StatusOr<ClientResult> GemmClient::Gemm(const GemmProblem& problem, const HostOp
 
   v1::GemmRequest request;
   request.set_request_id(options.request_id);
-  wire::ToProto(problem, request.mutable_problem());
+  *request.mutable_problem() = ToProto(problem);
   wire::ToProto(options, request.mutable_plan());
   const auto header_bytes = static_cast<int64_t>(request.ByteSizeLong());
   // First without asking anybody: what no server can take needs no server to refuse it.
@@ -247,7 +247,7 @@ StatusOr<ClientExplanation> GemmClient::Plan(const GemmProblem& problem,
   RETURN_IF_ERROR(ValidateProblem(problem));
   RETURN_IF_ERROR(wire::CheckText(options));
   v1::ExplainPlanRequest request;
-  wire::ToProto(problem, request.mutable_problem());
+  *request.mutable_problem() = ToProto(problem);
   wire::ToProto(options, request.mutable_plan());
   request.set_lda(problem.a.ld);
   request.set_ldb(problem.b.ld);

@@ -6,9 +6,12 @@
 #include "google/rpc/error_details.pb.h"
 #include "kernels/core/checked.h"
 #include "kernels/core/utf8.h"
-#include "proto/convert.h"
 
 namespace gemmd::wire {
+
+using gemmd::FromProto;
+using gemmd::ToProto;
+
 namespace {
 
 using google::protobuf::Duration;
@@ -22,63 +25,6 @@ Nanoseconds ToNanoseconds(const Duration& d) {
   const int64_t seconds = std::clamp<int64_t>(d.seconds(), -kMaxSeconds, kMaxSeconds);
   return std::chrono::seconds(seconds) + Nanoseconds(d.nanos());
 }
-
-v1::DataType ToProto(DType type) {
-  switch (type) {
-    case DType::kF16: return v1::DATA_TYPE_F16;
-    case DType::kBF16: return v1::DATA_TYPE_BF16;
-    case DType::kF32: return v1::DATA_TYPE_F32;
-    case DType::kF64: return v1::DATA_TYPE_F64;
-    case DType::kF8E4M3: return v1::DATA_TYPE_F8_E4M3;
-    case DType::kF8E5M2: return v1::DATA_TYPE_F8_E5M2;
-    case DType::kI8: return v1::DATA_TYPE_I8;
-    case DType::kI32: return v1::DATA_TYPE_I32;
-  }
-  return v1::DATA_TYPE_UNSPECIFIED;
-}
-
-std::optional<DType> FromProto(v1::DataType type) {
-  switch (type) {
-    case v1::DATA_TYPE_F16: return DType::kF16;
-    case v1::DATA_TYPE_BF16: return DType::kBF16;
-    case v1::DATA_TYPE_F32: return DType::kF32;
-    case v1::DATA_TYPE_F64: return DType::kF64;
-    case v1::DATA_TYPE_F8_E4M3: return DType::kF8E4M3;
-    case v1::DATA_TYPE_F8_E5M2: return DType::kF8E5M2;
-    case v1::DATA_TYPE_I8: return DType::kI8;
-    case v1::DATA_TYPE_I32: return DType::kI32;
-    default: return std::nullopt;
-  }
-}
-
-v1::ComputeMode ToProto(ComputeMode mode) {
-  switch (mode) {
-    case ComputeMode::kIeee: return v1::COMPUTE_MODE_IEEE;
-    case ComputeMode::kTf32: return v1::COMPUTE_MODE_TF32;
-    case ComputeMode::kTf32x3: return v1::COMPUTE_MODE_TF32X3;
-  }
-  return v1::COMPUTE_MODE_UNSPECIFIED;
-}
-
-ComputeMode FromProto(v1::ComputeMode mode) {
-  switch (mode) {
-    case v1::COMPUTE_MODE_TF32: return ComputeMode::kTf32;
-    case v1::COMPUTE_MODE_TF32X3: return ComputeMode::kTf32x3;
-    default: return ComputeMode::kIeee;
-  }
-}
-
-v1::Activation ToProto(Activation act) {
-  switch (act) {
-    case Activation::kNone: return v1::ACTIVATION_NONE;
-    case Activation::kRelu: return v1::ACTIVATION_RELU;
-    case Activation::kGelu: return v1::ACTIVATION_GELU;
-    case Activation::kSilu: return v1::ACTIVATION_SILU;
-  }
-  return v1::ACTIVATION_NONE;
-}
-
-v1::Transpose ToProto(Op op) { return op == Op::kT ? v1::TRANSPOSE_TRANS : v1::TRANSPOSE_NONE; }
 
 // "STAGE_LIMIT_SHARED_MEMORY" -> "shared_memory". Values that this client does not know keep their
 // number, so that a newer server's answer is still shown.
@@ -134,25 +80,6 @@ Status FromGrpc(const grpc::Status& status) {
                       .WithField(std::move(field));
   if (retry_after) return std::move(result).WithRetryAfter(*retry_after);
   return result;
-}
-
-void ToProto(const GemmProblem& problem, v1::Problem* out) {
-  out->set_m(problem.m);
-  out->set_n(problem.n);
-  out->set_k(problem.k);
-  out->set_batch(problem.batch);
-  out->set_trans_a(ToProto(problem.op_a));
-  out->set_trans_b(ToProto(problem.op_b));
-  out->set_type_a(ToProto(problem.type_a));
-  out->set_type_b(ToProto(problem.type_b));
-  out->set_type_d(ToProto(problem.type_d));
-  out->set_compute_mode(ToProto(problem.mode));
-  out->set_alpha(problem.alpha);
-  out->set_beta(problem.beta);
-  out->set_bias_axis(problem.bias == BiasAxis::kPerRow ? v1::BIAS_AXIS_PER_ROW
-                                                       : v1::BIAS_AXIS_PER_COLUMN);
-  out->set_activation(ToProto(problem.act));
-  out->set_deterministic(problem.deterministic);
 }
 
 Status CheckText(const std::string& field, std::string_view text) {
@@ -216,8 +143,9 @@ ClientServerInfo FromProto(const v1::ServerInfo& info) {
   for (const v1::TypeSupport& t : info.types()) {
     const std::optional<DType> a = FromProto(t.type_a()), b = FromProto(t.type_b()),
                                d = FromProto(t.type_d()), accumulate = FromProto(t.accumulate());
-    if (!a || !b || !d) continue;  // a type that this client cannot name, it cannot send
-    out.types.push_back({*a, *b, *d, FromProto(t.compute_mode()), accumulate.value_or(*d)});
+    const std::optional<ComputeMode> mode = FromProto(t.compute_mode());
+    if (!a || !b || !d || !mode) continue;  // what this client cannot name, it cannot send
+    out.types.push_back({*a, *b, *d, *mode, accumulate.value_or(*d)});
   }
   out.started_unix_seconds = static_cast<double>(info.started().seconds());
   out.draining = info.draining();
@@ -270,7 +198,7 @@ Status ToProto(const ClientTuneRequest& request, v1::TuneRequest* out) {
     return InvalidArgument("budget", "budget=" + std::to_string(request.budget_seconds) +
                                          " s is not between 0 and 604800, 7 days");
   }
-  for (const GemmProblem& problem : request.problems) ToProto(problem, out->add_problems());
+  for (const GemmProblem& problem : request.problems) *out->add_problems() = ToProto(problem);
   out->set_served(request.served);
   out->set_calibrate(request.calibrate);
   if (request.budget_seconds > 0) {
@@ -283,7 +211,7 @@ Status ToProto(const ClientTuneRequest& request, v1::TuneRequest* out) {
 }
 
 void ToProto(const ClientStudyRequest& request, v1::StudyRequest* out) {
-  for (const GemmProblem& problem : request.problems) ToProto(problem, out->add_problems());
+  for (const GemmProblem& problem : request.problems) *out->add_problems() = ToProto(problem);
   out->set_kernel(request.kernel);
   out->set_max_stages(request.max_stages);
 }
@@ -299,13 +227,15 @@ std::optional<GemmProblem> FromProto(const v1::Problem& in) {
   }
   const std::optional<DType> a = FromProto(in.type_a()), b = FromProto(in.type_b()),
                              d = FromProto(in.type_d());
-  if (!a || !b || !d) return std::nullopt;
+  const std::optional<Op> op_a = FromProto(in.trans_a()), op_b = FromProto(in.trans_b());
+  const std::optional<ComputeMode> mode = FromProto(in.compute_mode());
+  if (!a || !b || !d || !op_a || !op_b || !mode) return std::nullopt;
   problem.type_a = *a;
   problem.type_b = *b;
   problem.type_d = *d;
-  problem.op_a = in.trans_a() == v1::TRANSPOSE_TRANS ? Op::kT : Op::kN;
-  problem.op_b = in.trans_b() == v1::TRANSPOSE_TRANS ? Op::kT : Op::kN;
-  problem.mode = FromProto(in.compute_mode());
+  problem.op_a = *op_a;
+  problem.op_b = *op_b;
+  problem.mode = *mode;
   return WithPackedLayouts(problem);
 }
 
@@ -313,7 +243,7 @@ ClientTuneProgress FromProto(const v1::TuneProgress& in) {
   ClientTuneProgress progress;
   for (const v1::DeviceCalibration& found : in.calibrations()) {
     progress.calibrations.push_back(
-        {found.ordinal(), found.device(), gemmd::FromProto(found.calibration())});
+        {found.ordinal(), found.device(), FromProto(found.calibration())});
   }
   progress.done = in.done();
   progress.total = in.total();

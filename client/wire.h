@@ -9,6 +9,7 @@
 #include "gemmd/v1/gemm.pb.h"
 #include "gemmd/v1/server.pb.h"
 #include "grpc/health/v1/health.pb.h"
+#include "proto/convert.h"
 
 namespace gemmd::wire {
 
@@ -19,7 +20,6 @@ Status CheckText(const CallOptions& options);  // those of its fields that are s
 // The gRPC status with its google.rpc details: the field at fault and the time to wait.
 Status FromGrpc(const grpc::Status& status);
 
-void ToProto(const GemmProblem& problem, v1::Problem* out);
 void ToProto(const CallOptions& options, v1::PlanOptions* out);
 
 // Without attempts and round trip, which the client knows.
@@ -33,7 +33,7 @@ Serving FromProto(grpc::health::v1::HealthCheckResponse::ServingStatus status);
 // INVALID_ARGUMENT for a budget that is no time.
 Status ToProto(const ClientTuneRequest& request, v1::TuneRequest* out);
 void ToProto(const ClientStudyRequest& request, v1::StudyRequest* out);
-// With packed layouts; nullopt for a type or an extent that this client does not know.
+// With packed layouts; nullopt for an extent or an enum's value that this client does not know.
 std::optional<GemmProblem> FromProto(const v1::Problem& problem);
 ClientTuneProgress FromProto(const v1::TuneProgress& progress);
 // INTERNAL where it does not say which problem it is of.

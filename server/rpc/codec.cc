@@ -58,18 +58,12 @@ Status BadEnum(const std::string& field, Enum value, const char* type) {
   return InvalidArgument(field, field + "=" + Str(value) + " is not a value of " + type);
 }
 
-std::optional<DType> FromProto(v1::DataType type) {
-  switch (type) {
-    case v1::DATA_TYPE_F16: return DType::kF16;
-    case v1::DATA_TYPE_BF16: return DType::kBF16;
-    case v1::DATA_TYPE_F32: return DType::kF32;
-    case v1::DATA_TYPE_F64: return DType::kF64;
-    case v1::DATA_TYPE_F8_E4M3: return DType::kF8E4M3;
-    case v1::DATA_TYPE_F8_E5M2: return DType::kF8E5M2;
-    case v1::DATA_TYPE_I8: return DType::kI8;
-    case v1::DATA_TYPE_I32: return DType::kI32;
-    default: return std::nullopt;
-  }
+template <typename Core, typename Wire>
+Status DecodeEnum(const std::string& field, Wire value, const char* type, Core* out) {
+  const std::optional<Core> known = FromProto(value);
+  if (!known) return BadEnum(field, value, type);
+  *out = *known;
+  return OkStatus();
 }
 
 Status DecodeTypes(const v1::Problem& in, GemmProblem* out) {
@@ -88,40 +82,7 @@ Status DecodeTypes(const v1::Problem& in, GemmProblem* out) {
   RETURN_IF_ERROR(decode("problem.type_b", in.type_b(), out->type_a, &out->type_b));
   RETURN_IF_ERROR(
       decode("problem.type_d", in.type_d(), DefaultResultType(out->type_a), &out->type_d));
-  switch (in.compute_mode()) {
-    case v1::COMPUTE_MODE_UNSPECIFIED:
-    case v1::COMPUTE_MODE_IEEE: out->mode = ComputeMode::kIeee; break;
-    case v1::COMPUTE_MODE_TF32: out->mode = ComputeMode::kTf32; break;
-    case v1::COMPUTE_MODE_TF32X3: out->mode = ComputeMode::kTf32x3; break;
-    default: return BadEnum("problem.compute_mode", in.compute_mode(), "ComputeMode");
-  }
-  return OkStatus();
-}
-
-StatusOr<Op> DecodeOp(const char* field, v1::Transpose value) {
-  switch (value) {
-    case v1::TRANSPOSE_NONE: return Op::kN;
-    case v1::TRANSPOSE_TRANS: return Op::kT;
-    default: return BadEnum(field, value, "Transpose");
-  }
-}
-
-StatusOr<Activation> DecodeActivation(v1::Activation value) {
-  switch (value) {
-    case v1::ACTIVATION_NONE: return Activation::kNone;
-    case v1::ACTIVATION_RELU: return Activation::kRelu;
-    case v1::ACTIVATION_GELU: return Activation::kGelu;
-    case v1::ACTIVATION_SILU: return Activation::kSilu;
-    default: return BadEnum("problem.activation", value, "Activation");
-  }
-}
-
-StatusOr<BiasAxis> DecodeBiasAxis(v1::BiasAxis value) {
-  switch (value) {
-    case v1::BIAS_AXIS_PER_COLUMN: return BiasAxis::kPerColumn;
-    case v1::BIAS_AXIS_PER_ROW: return BiasAxis::kPerRow;
-    default: return BadEnum("problem.bias_axis", value, "BiasAxis");
-  }
+  return DecodeEnum("problem.compute_mode", in.compute_mode(), "ComputeMode", &out->mode);
 }
 
 // Everything of GemmProblem but the layouts. Bias is set to the axis only when there is one.
@@ -131,14 +92,14 @@ Status DecodeScalars(const v1::Problem& in, bool has_bias, GemmProblem* out) {
   out->n = in.n();
   out->k = in.k();
   out->batch = in.has_batch() ? in.batch() : 1;
-  ASSIGN_OR_RETURN(out->op_a, DecodeOp("problem.trans_a", in.trans_a()));
-  ASSIGN_OR_RETURN(out->op_b, DecodeOp("problem.trans_b", in.trans_b()));
+  RETURN_IF_ERROR(DecodeEnum("problem.trans_a", in.trans_a(), "Transpose", &out->op_a));
+  RETURN_IF_ERROR(DecodeEnum("problem.trans_b", in.trans_b(), "Transpose", &out->op_b));
   RETURN_IF_ERROR(DecodeTypes(in, out));
   out->alpha = in.has_alpha() ? in.alpha() : 1.0;
   out->beta = in.beta();
-  ASSIGN_OR_RETURN(const BiasAxis axis, DecodeBiasAxis(in.bias_axis()));
-  out->bias = has_bias ? axis : BiasAxis::kNone;
-  ASSIGN_OR_RETURN(out->act, DecodeActivation(in.activation()));
+  RETURN_IF_ERROR(DecodeEnum("problem.bias_axis", in.bias_axis(), "BiasAxis", &out->bias));
+  if (!has_bias) out->bias = BiasAxis::kNone;
+  RETURN_IF_ERROR(DecodeEnum("problem.activation", in.activation(), "Activation", &out->act));
   out->deterministic = in.deterministic();
   return OkStatus();
 }

@@ -15,6 +15,7 @@
 #include "gemmd/v1/types.pb.h"
 #include "kernels/core/gemm_types.h"
 #include "kernels/core/status.h"
+#include "proto/convert.h"
 #include "server/engine/request.h"
 #include "server/tuning/tuner.h"
 
@@ -64,9 +65,6 @@ StatusOr<DecodedStudy> DecodeStudy(const v1::StudyRequest& request);
 // The planner's refusal of StudyRequest.kernel, in that message's terms.
 Status InTermsOfStudy(const Status& status);
 
-v1::DataType ToProto(DType type);
-v1::ComputeMode ToProto(ComputeMode mode);
-v1::Problem ToProto(const GemmProblem& problem);  // without its layouts
 v1::Plan ToProto(const Plan& plan);
 v1::StallCycles ToProto(const StallSample& stalls);
 v1::TuneProgress ToProto(const TuneStep& step);

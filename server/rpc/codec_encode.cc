@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "proto/convert.h"
 #include "server/rpc/codec.h"
 
 namespace gemmd {
@@ -14,16 +13,6 @@ v1::PlanSource SourceToProto(PlanSource source) {
     case PlanSource::kForced: return v1::PLAN_SOURCE_FORCED;
   }
   return v1::PLAN_SOURCE_UNSPECIFIED;
-}
-
-v1::Activation ActivationToProto(Activation act) {
-  switch (act) {
-    case Activation::kNone: return v1::ACTIVATION_NONE;
-    case Activation::kRelu: return v1::ACTIVATION_RELU;
-    case Activation::kGelu: return v1::ACTIVATION_GELU;
-    case Activation::kSilu: return v1::ACTIVATION_SILU;
-  }
-  return v1::ACTIVATION_NONE;
 }
 
 v1::StageLimit LimitToProto(StageLimit limit) {
@@ -41,29 +30,6 @@ v1::StageLimit LimitToProto(StageLimit limit) {
 
 }  // namespace
 
-v1::DataType ToProto(DType type) {
-  switch (type) {
-    case DType::kF16: return v1::DATA_TYPE_F16;
-    case DType::kBF16: return v1::DATA_TYPE_BF16;
-    case DType::kF32: return v1::DATA_TYPE_F32;
-    case DType::kF64: return v1::DATA_TYPE_F64;
-    case DType::kF8E4M3: return v1::DATA_TYPE_F8_E4M3;
-    case DType::kF8E5M2: return v1::DATA_TYPE_F8_E5M2;
-    case DType::kI8: return v1::DATA_TYPE_I8;
-    case DType::kI32: return v1::DATA_TYPE_I32;
-  }
-  return v1::DATA_TYPE_UNSPECIFIED;
-}
-
-v1::ComputeMode ToProto(ComputeMode mode) {
-  switch (mode) {
-    case ComputeMode::kIeee: return v1::COMPUTE_MODE_IEEE;
-    case ComputeMode::kTf32: return v1::COMPUTE_MODE_TF32;
-    case ComputeMode::kTf32x3: return v1::COMPUTE_MODE_TF32X3;
-  }
-  return v1::COMPUTE_MODE_UNSPECIFIED;
-}
-
 google::protobuf::Duration ToProto(Nanoseconds time) {
   constexpr int64_t kNanosPerSecond = 1'000'000'000;
   google::protobuf::Duration out;
@@ -76,27 +42,6 @@ google::protobuf::Duration SecondsToProto(double seconds) {
   constexpr double kMaxSeconds = 9.0e9;  // stays within 64 bits of nanoseconds
   const double clamped = std::isfinite(seconds) ? std::min(seconds, kMaxSeconds) : kMaxSeconds;
   return ToProto(Nanoseconds(std::llround(clamped * 1e9)));
-}
-
-v1::Problem ToProto(const GemmProblem& problem) {
-  v1::Problem out;
-  out.set_m(problem.m);
-  out.set_n(problem.n);
-  out.set_k(problem.k);
-  out.set_batch(problem.batch);
-  out.set_trans_a(problem.op_a == Op::kT ? v1::TRANSPOSE_TRANS : v1::TRANSPOSE_NONE);
-  out.set_trans_b(problem.op_b == Op::kT ? v1::TRANSPOSE_TRANS : v1::TRANSPOSE_NONE);
-  out.set_type_a(ToProto(problem.type_a));
-  out.set_type_b(ToProto(problem.type_b));
-  out.set_type_d(ToProto(problem.type_d));
-  out.set_compute_mode(ToProto(problem.mode));
-  out.set_alpha(problem.alpha);
-  out.set_beta(problem.beta);
-  out.set_bias_axis(problem.bias == BiasAxis::kPerRow ? v1::BIAS_AXIS_PER_ROW
-                                                      : v1::BIAS_AXIS_PER_COLUMN);
-  out.set_activation(ActivationToProto(problem.act));
-  out.set_deterministic(problem.deterministic);
-  return out;
 }
 
 v1::TuneProgress ToProto(const TuneStep& step) {

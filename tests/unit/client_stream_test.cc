@@ -12,6 +12,7 @@
 
 #include "client/gemm_client.h"
 #include "client/wire.h"
+#include "proto/convert.h"
 #include "tests/support/fake_tuner.h"
 
 namespace gemmd {
@@ -59,7 +60,7 @@ TEST_F(ClientStreamTest, ATuneSendsItsProblemsAndHandsOnItsProgress) {
   v1::TuneProgress progress;
   progress.set_done(1);
   progress.set_total(2);
-  wire::ToProto(Problem(16), progress.mutable_problem());
+  *progress.mutable_problem() = ToProto(Problem(16));
   progress.mutable_best()->set_kernel("wgmma");
   progress.mutable_best()->mutable_measured()->set_nanos(1500);
   progress.mutable_time_left()->set_seconds(3);
@@ -149,7 +150,7 @@ TEST_F(ClientStreamTest, AServerThatFallsSilentIsGivenUp) {
   server_.health().mute = true;
   fake_.tune = {v1::TuneProgress()};
   fake_.study = {v1::StudyPoint()};
-  wire::ToProto(Problem(16), fake_.study[0].mutable_problem());
+  *fake_.study[0].mutable_problem() = ToProto(Problem(16));
   fake_.headers = true;
   fake_.hold = true;
   const CallOptions options{.timeout = Milliseconds(200)};
@@ -209,7 +210,7 @@ TEST_F(ClientStreamTest, TextThatIsNotUtf8NeverReachesTheServer) {
 
 TEST_F(ClientStreamTest, AStudySendsItsProblemsAndHandsOnItsPoints) {
   v1::StudyPoint point;
-  wire::ToProto(Problem(16), point.mutable_problem());
+  *point.mutable_problem() = ToProto(Problem(16));
   point.mutable_plan()->set_stages(3);
   point.mutable_median()->set_nanos(2000);
   point.mutable_spread()->set_nanos(500);
@@ -230,7 +231,7 @@ TEST_F(ClientStreamTest, AStudySendsItsProblemsAndHandsOnItsPoints) {
 
 TEST_F(ClientStreamTest, APointOfAnUnreadableProblemIsAnError) {
   v1::StudyPoint point;
-  wire::ToProto(Problem(16), point.mutable_problem());
+  *point.mutable_problem() = ToProto(Problem(16));
   point.mutable_problem()->set_m(int64_t{1} << 40);
   fake_.study = {point};
   EXPECT_EQ(Study({.problems = {Problem(16)}}).code(), StatusCode::kInternal);
@@ -244,14 +245,16 @@ TEST(WireProblemTest, ProblemsComeBackAsTheyWereSent) {
   problem.type_a = problem.type_b = problem.type_d = DType::kF32;
   problem.mode = ComputeMode::kTf32x3;
   problem = WithPackedLayouts(problem);
-  v1::Problem message;
-  wire::ToProto(problem, &message);
+  v1::Problem message = ToProto(problem);
   const std::optional<GemmProblem> back = wire::FromProto(message);
   ASSERT_TRUE(back);
   EXPECT_EQ(ToString(*back), ToString(problem));
   EXPECT_EQ(back->mode, problem.mode);
   EXPECT_EQ(back->type_d, problem.type_d);
   EXPECT_EQ(back->b, problem.b);
+  message.set_trans_a(static_cast<v1::Transpose>(99));
+  EXPECT_FALSE(wire::FromProto(message));
+  message = ToProto(problem);
   message.set_type_a(static_cast<v1::DataType>(99));
   EXPECT_FALSE(wire::FromProto(message));
 }

@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "client/wire.h"
+#include "proto/convert.h"
 #include "tests/support/fake_tuner.h"
 
 namespace gemmd {
@@ -94,9 +94,7 @@ v1::Problem Shape(int64_t m, int64_t n, int64_t k) {
   problem.n = n;
   problem.k = k;
   problem.type_a = problem.type_b = problem.type_d = DType::kBF16;
-  v1::Problem message;
-  wire::ToProto(WithPackedLayouts(problem), &message);
-  return message;
+  return ToProto(WithPackedLayouts(problem));
 }
 
 v1::Plan PlanOf(const std::string& kernel, int stages, int measured_ns) {
