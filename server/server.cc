@@ -56,9 +56,10 @@ std::vector<TuningDevice> TuningDevices(const std::vector<Backend*>& backends, E
   return devices;
 }
 
-// Whether the planner now has what the file holds. Nothing in a file keeps a server from starting.
-bool LoadTuning(TuningFile& file, TunedPlanner& planner, spdlog::logger& log) {
-  const StatusOr<LoadedTuning> loaded = file.Load(planner);
+// Whether the planners now have what the file holds. Nothing in a file keeps a server from
+// starting.
+bool LoadTuning(TuningFile& file, const std::vector<TunedPlanner*>& planners, spdlog::logger& log) {
+  const StatusOr<LoadedTuning> loaded = file.Load(planners);
   if (loaded.status().code() == StatusCode::kNotFound) {
     log.info("tuning-file={} is not there yet", file.path());
     return false;
@@ -67,7 +68,13 @@ bool LoadTuning(TuningFile& file, TunedPlanner& planner, spdlog::logger& log) {
     log.warn("{}; plans are made by the model alone", loaded.status().message());
     return false;
   }
-  if (loaded->calibrated) log.info("tuning-file={}: the device's calibration", file.path());
+  if (loaded->calibrated > 0) {
+    log.info("tuning-file={}: the calibration of {}", file.path(),
+             Count(loaded->calibrated, "device"));
+  }
+  if (!loaded->device.ok()) {
+    log.warn("{}; the rest of the file holds", loaded->device.message());
+  }
   if (!loaded->calibration.ok()) {
     log.warn("tuning-file={}: {}; the model has the calibration that it comes with", file.path(),
              loaded->calibration.message());
@@ -80,8 +87,10 @@ bool LoadTuning(TuningFile& file, TunedPlanner& planner, spdlog::logger& log) {
     log.info("tuning-file={}: {}", file.path(), known);
   }
   if (loaded->dropped > 0) {
-    log.warn("tuning-file={} exceeds the limit of {} problems by {}; the first of it are left out",
-             file.path(), TuningTable::kMaxEntries, loaded->dropped);
+    log.warn(
+        "tuning-file={} exceeds the limit of {} problems of a device by {}; the first of it are "
+        "left out",
+        file.path(), TuningTable::kMaxEntries, loaded->dropped);
   }
   return true;
 }
@@ -180,24 +189,25 @@ StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, BackendSet
   options.max_queued_bytes = config.max_queued_bytes;
   parts->engine = std::make_unique<Engine>(options, pointers, &parts->observers);
 
-  // Of the first device, and those that are its equals.
-  TunedPlanner& planner = parts->engine->planner(0);
+  std::vector<TuningDevice> devices = TuningDevices(pointers, *parts->engine);
+  std::vector<TunedPlanner*> planners;
+  for (const TuningDevice& device : devices) planners.push_back(device.planner);
   bool tuning_file_loaded = false;
   Tuner::Save save;
   if (!config.tuning_file.empty()) {
     parts->tuning_file = std::make_unique<TuningFile>(config.tuning_file,
                                                       build.version + " (" + build.revision + ")");
     RETURN_IF_ERROR(LockTuning(*parts->tuning_file, *parts->log));
-    tuning_file_loaded = LoadTuning(*parts->tuning_file, planner, *parts->log);
-    save = [parts = parts.get(), &planner] {
-      Status status = parts->tuning_file->Save(planner);
+    tuning_file_loaded = LoadTuning(*parts->tuning_file, planners, *parts->log);
+    save = [parts = parts.get(), planners] {
+      Status status = parts->tuning_file->Save({planners.begin(), planners.end()});
       parts->saves.Ended(status, *parts->log);
       parts->tuning.Saved(status.ok());
       return status;
     };
   }
-  parts->tuner = std::make_unique<Tuner>(TuningDevices(pointers, *parts->engine), std::move(save),
-                                         &parts->tuning, config.tuning_file);
+  parts->tuner = std::make_unique<Tuner>(std::move(devices), std::move(save), &parts->tuning,
+                                         config.tuning_file);
   if (config.background_tuning) {
     BackgroundOptions background;
     background.share = config.background_share_percent / 100.0;

@@ -21,9 +21,11 @@
 namespace gemmd {
 namespace {
 
-constexpr int kFormatVersion = 1;
+constexpr int kFormatVersion = 2;
 constexpr mode_t kEverybodyReads = 0644;
 constexpr int kMaxKept = 100;  // old files beside the one in use
+
+int64_t MaxBytes(size_t planners) { return TuningFile::kMaxBytes * static_cast<int64_t>(planners); }
 
 std::string Setting(const std::string& path) { return "tuning-file=" + path; }
 
@@ -114,7 +116,7 @@ Status Damaged(const std::string& path, const std::string& why) {
 }
 
 // And what fstat() said of it.
-StatusOr<std::string> ReadRegular(const std::string& path, struct stat* info) {
+StatusOr<std::string> ReadRegular(const std::string& path, int64_t max_bytes, struct stat* info) {
   // Without O_NONBLOCK, opening a pipe would wait for somebody to write.
   const File file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   const auto unreadable = [&path](const Status& why) {
@@ -127,12 +129,11 @@ StatusOr<std::string> ReadRegular(const std::string& path, struct stat* info) {
     return InvalidArgument("tuning-file", Setting(path) + " is not a regular file");
   }
   const int64_t bytes = info->st_size;
-  if (bytes > TuningFile::kMaxBytes) {
+  if (bytes > max_bytes) {
     return ResourceExhausted(Setting(path) + " has " + std::to_string(bytes) +
-                             " bytes, more than the limit " +
-                             std::to_string(TuningFile::kMaxBytes));
+                             " bytes, more than the limit " + std::to_string(max_bytes));
   }
-  StatusOr<std::string> text = ReadText(file, path, TuningFile::kMaxBytes);
+  StatusOr<std::string> text = ReadText(file, path, max_bytes);
   if (!text.ok()) return unreadable(text.status());
   return text;
 }
@@ -162,29 +163,82 @@ StatusOr<v1::TuningFile> Parse(const std::string& path, const std::string& text)
   return file;
 }
 
-Status CheckOrigin(const std::string& path, const v1::TuningFile& file, const std::string& build,
-                   const DeviceTraits& traits) {
-  const auto refuse = [&path](const std::string& field, const std::string& theirs,
-                              const std::string& ours) {
-    return FailedPrecondition(Setting(path) + " does not hold here: " + field + "=" +
-                              Printable(theirs) + ", where this server has " + ours);
-  };
-  const auto differ = [&](const char* field, int theirs, int ours) {
-    if (theirs == ours) return OkStatus();
-    return refuse(field, std::to_string(theirs), std::to_string(ours));
-  };
-  if (file.format_version() > kFormatVersion) {
-    return FailedPrecondition(Setting(path) + " is of a newer server: format_version=" +
-                              std::to_string(file.format_version()) + " is above the limit " +
+Status Refuse(const std::string& path, const std::string& field, const std::string& theirs,
+              const std::string& ours) {
+  return FailedPrecondition(Setting(path) + " does not hold here: " + field + "=" +
+                            Printable(theirs) + ", where this server has " + ours);
+}
+
+Status CheckOrigin(const std::string& path, const v1::TuningFile& file, const std::string& build) {
+  if (file.format_version() != kFormatVersion) {
+    const bool newer = file.format_version() > kFormatVersion;
+    return FailedPrecondition(Setting(path) + " is of " + (newer ? "a newer" : "an older") +
+                              " server: format_version=" + std::to_string(file.format_version()) +
+                              " is " + (newer ? "above" : "below") + " the limit " +
                               std::to_string(kFormatVersion));
   }
-  if (file.device() != traits.name) return refuse("device", file.device(), traits.name);
-  RETURN_IF_ERROR(
-      differ("compute_capability", file.compute_capability(), traits.compute_capability));
-  RETURN_IF_ERROR(differ("sm_count", file.sm_count(), traits.sm_count));
-  RETURN_IF_ERROR(differ("driver_version", file.driver_version(), traits.driver_version));
-  if (file.build() != build) return refuse("build", file.build(), build);
+  if (file.build() != build) return Refuse(path, "build", file.build(), build);
   return OkStatus();
+}
+
+Status CheckDevice(const std::string& path, const v1::TunedDevice& in, const DeviceTraits& traits) {
+  const auto differ = [&](const char* field, int theirs, int ours) {
+    if (theirs == ours) return OkStatus();
+    return Refuse(path, field, std::to_string(theirs), std::to_string(ours));
+  };
+  if (in.device() != traits.name) return Refuse(path, "device", in.device(), traits.name);
+  RETURN_IF_ERROR(differ("sm_count", in.sm_count(), traits.sm_count));
+  RETURN_IF_ERROR(differ("compute_capability", in.compute_capability(), traits.compute_capability));
+  return differ("driver_version", in.driver_version(), traits.driver_version);
+}
+
+// The planner of `in`; where there is none, why the first is not, or that of a device of its name.
+StatusOr<TunedPlanner*> PlannerOf(const std::string& path, const v1::TunedDevice& in,
+                                  const std::vector<TunedPlanner*>& planners) {
+  Status why;
+  for (TunedPlanner* const planner : planners) {
+    const DeviceTraits& traits = planner->model().traits();
+    Status status = CheckDevice(path, in, traits);
+    if (status.ok()) return planner;
+    if (why.ok() || traits.name == in.device()) why = std::move(status);
+  }
+  return why;
+}
+
+void Teach(const v1::TunedDevice& in, TunedPlanner& planner, LoadedTuning* loaded) {
+  if (in.has_calibration()) {
+    const Status status = planner.Calibrate(gemmd::FromProto(in.calibration()));
+    if (status.ok()) ++loaded->calibrated;
+    if (!status.ok() && loaded->calibration.ok()) {
+      loaded->calibration =
+          Status(status.code(), planner.model().traits().name + ": " + status.message());
+    }
+  }
+  int learnt = 0;
+  for (const v1::TunedProblem& problem : in.problems()) {
+    std::optional<TuningEntry> entry = FromProto(problem);
+    ++(entry && planner.Learn(*std::move(entry)) ? learnt : loaded->skipped);
+  }
+  if (planner.entries() == TuningTable::kMaxEntries) {
+    const int dropped = std::max(0, learnt - static_cast<int>(TuningTable::kMaxEntries));
+    loaded->dropped += dropped;
+    learnt -= dropped;
+  }
+  loaded->problems += learnt;
+}
+
+v1::TunedDevice ToProto(const TunedPlanner& planner) {
+  const DeviceTraits& traits = planner.model().traits();
+  v1::TunedDevice out;
+  out.set_device(traits.name);
+  out.set_compute_capability(traits.compute_capability);
+  out.set_sm_count(traits.sm_count);
+  out.set_driver_version(traits.driver_version);
+  for (const TuningEntry& entry : planner.Learnt()) *out.add_problems() = ToProto(entry);
+  if (const std::optional<Calibration> calibration = planner.calibration()) {
+    *out.mutable_calibration() = ToProto(*calibration);
+  }
+  return out;
 }
 
 std::string NowAsText() {
@@ -240,46 +294,37 @@ Status TuningFile::Lock() {
   return OkStatus();
 }
 
-StatusOr<LoadedTuning> TuningFile::Load(TunedPlanner& planner) {
+StatusOr<LoadedTuning> TuningFile::Load(const std::vector<TunedPlanner*>& planners) {
   MutexLock lock(mu_);
   replaceable_.reset();
   struct stat info {};
-  ASSIGN_OR_RETURN(const std::string text, ReadRegular(path_, &info));
+  ASSIGN_OR_RETURN(const std::string text, ReadRegular(path_, MaxBytes(planners.size()), &info));
   ASSIGN_OR_RETURN(const v1::TuningFile file, Parse(path_, text));
-  RETURN_IF_ERROR(CheckOrigin(path_, file, build_, planner.model().traits()));
+  RETURN_IF_ERROR(CheckOrigin(path_, file, build_));
   LoadedTuning loaded;
-  if (file.has_calibration()) {
-    loaded.calibration = planner.Calibrate(FromProto(file.calibration()));
-    loaded.calibrated = loaded.calibration.ok();
+  bool any = file.devices().empty();
+  for (const v1::TunedDevice& device : file.devices()) {
+    const StatusOr<TunedPlanner*> planner = PlannerOf(path_, device, planners);
+    any = any || planner.ok();
+    if (planner.ok()) {
+      Teach(device, **planner, &loaded);
+    } else if (loaded.device.ok()) {
+      loaded.device = planner.status();
+    }
   }
-  for (const v1::TunedProblem& problem : file.problems()) {
-    std::optional<TuningEntry> entry = FromProto(problem);
-    const bool learnt = entry && planner.Learn(*std::move(entry));
-    ++(learnt ? loaded.problems : loaded.skipped);
-  }
-  if (planner.entries() == TuningTable::kMaxEntries) {
-    loaded.dropped = std::max(0, loaded.problems - static_cast<int>(TuningTable::kMaxEntries));
-    loaded.problems -= loaded.dropped;
-  }
-  const bool in_full = loaded.skipped == 0 && loaded.dropped == 0 && loaded.calibration.ok();
+  if (!any) return loaded.device;
+  const bool in_full =
+      loaded.skipped == 0 && loaded.dropped == 0 && loaded.calibration.ok() && loaded.device.ok();
   if (in_full) replaceable_ = VersionOf(info);
   return loaded;
 }
 
-StatusOr<std::string> TuningFile::Text(const TunedPlanner& planner) const {
-  const DeviceTraits& traits = planner.model().traits();
+StatusOr<std::string> TuningFile::Text(const std::vector<const TunedPlanner*>& planners) const {
   v1::TuningFile file;
   file.set_format_version(kFormatVersion);
-  file.set_device(traits.name);
-  file.set_compute_capability(traits.compute_capability);
-  file.set_sm_count(traits.sm_count);
-  file.set_driver_version(traits.driver_version);
   file.set_build(build_);
   file.set_date(NowAsText());
-  for (const TuningEntry& entry : planner.Learnt()) *file.add_problems() = ToProto(entry);
-  if (const std::optional<Calibration> calibration = planner.calibration()) {
-    *file.mutable_calibration() = ToProto(*calibration);
-  }
+  for (const TunedPlanner* const planner : planners) *file.add_devices() = ToProto(*planner);
   google::protobuf::util::JsonPrintOptions options;
   options.add_whitespace = true;
   options.preserve_proto_field_names = true;
@@ -288,9 +333,10 @@ StatusOr<std::string> TuningFile::Text(const TunedPlanner& planner) const {
   if (!printed.ok()) {
     return Internal(Setting(path_) + " has no text: " + printed.message().as_string());
   }
-  if (static_cast<int64_t>(text.size()) > kMaxBytes) {
+  const int64_t most = MaxBytes(planners.size());
+  if (static_cast<int64_t>(text.size()) > most) {
     return FailedPrecondition(Setting(path_) + " would have " + std::to_string(text.size()) +
-                              " bytes, more than the limit " + std::to_string(kMaxBytes));
+                              " bytes, more than the limit " + std::to_string(most));
   }
   return text;
 }
@@ -318,8 +364,8 @@ Status TuningFile::KeepOld(const std::string& target) const {
                             std::to_string(kMaxKept) + " old files beside it are the limit");
 }
 
-Status TuningFile::Save(const TunedPlanner& planner) {
-  ASSIGN_OR_RETURN(const std::string text, Text(planner));
+Status TuningFile::Save(const std::vector<const TunedPlanner*>& planners) {
+  ASSIGN_OR_RETURN(const std::string text, Text(planners));
   MutexLock lock(mu_);
   const StatusOr<std::string> target = FollowLinks(path_);
   if (!target.ok()) return Refuse(target.status());

@@ -1,9 +1,10 @@
-// Keeps what a planner has learnt from one run of the server to the next.
+// Keeps what planners have learnt from one run of the server to the next.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <sys/stat.h>
 
@@ -15,19 +16,21 @@
 namespace gemmd {
 
 struct LoadedTuning {
-  bool calibrated = false;  // the planner has the file's calibration
-  Status calibration;       // not OK: there is one and it cannot be; says why
-  int problems = 0;         // that the planner learnt
-  int skipped = 0;          // that it did not: a kernel or plan that this server does not have
-  int dropped = 0;          // that it learnt and forgot: more than TuningTable::kMaxEntries
+  int calibrated = 0;  // planners that have the file's calibration
+  Status calibration;  // not OK: there is one that cannot be; names the first, and says why
+  Status device;       // not OK: there is one that this server has no planner for; likewise
+  int problems = 0;    // that the planners learnt
+  int skipped = 0;     // that they did not: a kernel or plan that this server does not have
+  int dropped = 0;     // that they learnt and forgot: more than TuningTable::kMaxEntries of one
 };
 
-// A file of JSON: proto/gemmd/v1/tuning.proto. It belongs to one device and one build, since the
-// times of another tell nothing of this one. What stands there and is not what this object has
-// read in full or written itself is never lost: a save keeps it beside the new file.
+// A file of JSON: proto/gemmd/v1/tuning.proto. It belongs to one build, and what it holds to one
+// device each, since the times of another tell nothing of this one. What stands there and is not
+// what this object has read in full or written itself is never lost: a save keeps it beside the new
+// file.
 class TuningFile {  // Thread-safe.
  public:
-  static constexpr int64_t kMaxBytes = int64_t{64} << 20;
+  static constexpr int64_t kMaxBytes = int64_t{64} << 20;  // for each planner
 
   // `build` is the server's version and revision.
   TuningFile(std::string path, std::string build);
@@ -40,21 +43,22 @@ class TuningFile {  // Thread-safe.
   //   UNAVAILABLE          there can be no lock here: a file system that is read-only or has none
   Status Lock();
 
-  // Teaches `planner`, which learns nothing on error. Each message names the path. A calibration
-  // that cannot be is left out, and is no error.
+  // Teaches `planners`, of which no two have devices of one name and number of SMs; they learn
+  // nothing on error. Each message names the path. A calibration that cannot be is left out, and is
+  // no error; nor is a device that no planner is of, where there are others.
   //   NOT_FOUND            there is no file
-  //   FAILED_PRECONDITION  of another device, driver or build, or of a newer format
+  //   FAILED_PRECONDITION  of other devices, another driver, build or format
   //   DATA_LOSS            cut short or damaged
-  //   RESOURCE_EXHAUSTED   more than kMaxBytes
+  //   RESOURCE_EXHAUSTED   more than kMaxBytes a planner
   //   INVALID_ARGUMENT     not a regular file
   //   PERMISSION_DENIED    it is there and cannot be read
-  StatusOr<LoadedTuning> Load(TunedPlanner& planner) EXCLUDES(mu_);
+  StatusOr<LoadedTuning> Load(const std::vector<TunedPlanner*>& planners) EXCLUDES(mu_);
 
-  // Writes all that `planner` has learnt, at once: whoever looks finds the old file or the new one,
-  // whatever ends the process. The old one is kept as PATH.old, or PATH.old.1 and so on where that
-  // is taken, when Load refused it or left something out, or somebody else has written it.
+  // Writes all that `planners` have learnt, at once: whoever looks finds the old file or the new
+  // one, whatever ends the process. The old one is kept as PATH.old, or PATH.old.1 and so on where
+  // that is taken, when Load refused it or left something out, or somebody else has written it.
   // FAILED_PRECONDITION naming the path and why it cannot be written, or the old one not kept.
-  Status Save(const TunedPlanner& planner) EXCLUDES(mu_);
+  Status Save(const std::vector<const TunedPlanner*>& planners) EXCLUDES(mu_);
 
  private:
   struct Version {  // of a file's content
@@ -69,7 +73,7 @@ class TuningFile {  // Thread-safe.
   static std::optional<Version> VersionAt(const std::string& path);
 
   Status Refuse(const Status& why) const;
-  StatusOr<std::string> Text(const TunedPlanner& planner) const;
+  StatusOr<std::string> Text(const std::vector<const TunedPlanner*>& planners) const;
   Status KeepOld(const std::string& target) const;
 
   const std::string path_, build_;

@@ -56,11 +56,15 @@ class ServerFixture : public ::testing::Test {
   }
 
   // Products then run until manual_ says so.
-  void StartOnManual(ManualBackendOptions options = {}) {
+  void StartOnManual(ManualBackendOptions options = {}) { StartOnManuals({std::move(options)}); }
+  // On several devices; manual_ is the first.
+  void StartOnManuals(std::vector<ManualBackendOptions> options) {
     BackendSet set;
-    auto manual = std::make_unique<ManualBackend>(std::move(options));
-    manual_ = manual.get();
-    set.backends.push_back(std::move(manual));
+    for (ManualBackendOptions& one : options) {
+      auto manual = std::make_unique<ManualBackend>(std::move(one));
+      if (set.backends.empty()) manual_ = manual.get();
+      set.backends.push_back(std::move(manual));
+    }
     set.reason = "test";
     Start(std::move(set));
   }

@@ -65,7 +65,7 @@ TEST_F(TuningFileTest, ACalibrationIsKnownAfterARestartUnlessItCannotBe) {
   Stop();
   StartOnManualH200();
   EXPECT_EQ(Explain(problem).kernel(), calibrated.kernel());
-  EXPECT_THAT(log_text_.str(), HasSubstr("the device's calibration"));
+  EXPECT_THAT(log_text_.str(), HasSubstr("the calibration of 1 device\n"));
   Stop();
   std::ostringstream text;
   text << std::ifstream(config_.tuning_file).rdbuf();
@@ -77,6 +77,20 @@ TEST_F(TuningFileTest, ACalibrationIsKnownAfterARestartUnlessItCannotBe) {
   StartOnManualH200();
   EXPECT_EQ(Explain(problem).kernel(), before.kernel());
   EXPECT_THAT(log_text_.str(), AllOf(HasSubstr("[warning]"), HasSubstr("tma.flops_per_clock=-4")));
+}
+
+TEST_F(TuningFileTest, EveryKindOfDeviceKeepsItsCalibration) {
+  DeviceTraits small = H200Traits();
+  small.name = "NVIDIA H200 NVL", small.ordinal = 1, small.sm_count = 100;
+  const auto start = [&] {
+    StartOnManuals({{.memory_bytes = 1 << 30, .traits = H200Traits()},
+                    {.memory_bytes = 1 << 30, .traits = small}});
+  };
+  start();
+  ASSERT_TRUE(Tune(Calibrating()).ok());
+  Stop();
+  start();
+  EXPECT_THAT(log_text_.str(), HasSubstr("the calibration of 2 devices\n"));
 }
 
 TEST_F(TuningFileTest, AFileThatDoesNotHoldGivesOneWarningAndTheModelPlans) {

@@ -32,7 +32,7 @@ class TuningFileTest : public testing::Test {
     TunedPlanner planner(H200Traits());
     ASSERT_TRUE(planner.Learn(
         {Problem(512, 512, 512), {{{.row = RowByName("cp_async_64x64x64"), .stages = 2}, 1e-5}}}));
-    const Status status = File().Save(planner);
+    const Status status = File().Save({&planner});
     ASSERT_TRUE(status.ok()) << status.ToString();
   }
   static std::string Read(const std::string& path) {
@@ -58,7 +58,7 @@ class TuningFileTest : public testing::Test {
   Status LoadError(const DeviceTraits& traits = H200Traits(),
                    const std::string& build = kBuild) const {
     TunedPlanner planner(traits);
-    Status status = TuningFile(path_, build).Load(planner).status();
+    Status status = TuningFile(path_, build).Load({&planner}).status();
     EXPECT_EQ(planner.entries(), 0U);
     EXPECT_THAT(status.message(), ::testing::HasSubstr(path_));
     EXPECT_THAT(status.message(), ::testing::Not(::testing::HasSubstr("\n")))

@@ -18,12 +18,12 @@ using testing::HasSubstr;
 
 TEST_F(TuningFileTest, AFailedSaveNamesThePathAndLeavesWhatWasThere) {
   const TunedPlanner planner(H200Traits());
-  const Status nowhere = TuningFile(folder_ + "/no/such/file", kBuild).Save(planner);
+  const Status nowhere = TuningFile(folder_ + "/no/such/file", kBuild).Save({&planner});
   EXPECT_EQ(nowhere.code(), StatusCode::kFailedPrecondition);
   EXPECT_THAT(nowhere.message(),
               AllOf(HasSubstr(folder_ + "/no/such/file"), HasSubstr("No such file or directory")));
   ASSERT_EQ(mkdir(path_.c_str(), 0700), 0);
-  EXPECT_THAT(File().Save(planner).message(), HasSubstr("is not a regular file"));
+  EXPECT_THAT(File().Save({&planner}).message(), HasSubstr("is not a regular file"));
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1)
       << "nothing unfinished is left";
 }
@@ -32,7 +32,7 @@ TEST_F(TuningFileTest, ASaveReplacesTheFileWithAnother) {
   SaveOne();
   std::filesystem::create_hard_link(path_, path_ + ".old");
   const TunedPlanner nothing(H200Traits());
-  ASSERT_TRUE(File().Save(nothing).ok());
+  ASSERT_TRUE(File().Save({&nothing}).ok());
   struct stat now {
   }, old{};
   ASSERT_EQ(stat(path_.c_str(), &now), 0);
@@ -40,7 +40,7 @@ TEST_F(TuningFileTest, ASaveReplacesTheFileWithAnother) {
   EXPECT_NE(now.st_ino, old.st_ino) << "whoever reads the old one still has all of it";
   EXPECT_GT(old.st_size, now.st_size);
   TunedPlanner planner(H200Traits());
-  const StatusOr<LoadedTuning> loaded = File().Load(planner);
+  const StatusOr<LoadedTuning> loaded = File().Load({&planner});
   ASSERT_TRUE(loaded.ok());
   EXPECT_EQ(loaded->problems, 0);
 }
@@ -50,12 +50,12 @@ TEST_F(TuningFileTest, AFileThatWasRefusedIsKeptBesideTheNewOne) {
   const std::string theirs = Read();
   TunedPlanner cpu(CpuTraits());
   TuningFile file(path_, kBuild);
-  ASSERT_FALSE(file.Load(cpu).ok());
-  ASSERT_TRUE(file.Save(cpu).ok());
-  ASSERT_TRUE(file.Save(cpu).ok());
+  ASSERT_FALSE(file.Load({&cpu}).ok());
+  ASSERT_TRUE(file.Save({&cpu}).ok());
+  ASSERT_TRUE(file.Save({&cpu}).ok());
   TunedPlanner h200(H200Traits());
-  EXPECT_TRUE(TuningFile(path_ + ".old", kBuild).Load(h200).ok());
-  EXPECT_TRUE(file.Load(cpu).ok());
+  EXPECT_TRUE(TuningFile(path_ + ".old", kBuild).Load({&h200}).ok());
+  EXPECT_TRUE(file.Load({&cpu}).ok());
   EXPECT_NE(Read(), theirs);
 }
 
@@ -64,11 +64,11 @@ TEST_F(TuningFileTest, WhatCouldNotBeReadInFullIsKept) {
     Write(theirs);
     TunedPlanner planner(H200Traits());
     TuningFile file(path_, kBuild);
-    EXPECT_EQ(file.Load(planner).ok(), readable) << theirs;
-    for (int i = 0; i < 2; ++i) ASSERT_TRUE(file.Save(planner).ok());
+    EXPECT_EQ(file.Load({&planner}).ok(), readable) << theirs;
+    for (int i = 0; i < 2; ++i) ASSERT_TRUE(file.Save({&planner}).ok());
     EXPECT_EQ(Read(path_ + ".old"), theirs);
     EXPECT_NE(Read(), theirs);
-    EXPECT_TRUE(file.Load(planner).ok());
+    EXPECT_TRUE(file.Load({&planner}).ok());
     EXPECT_FALSE(std::filesystem::exists(path_ + ".old.1")) << "its own files are not kept";
     std::filesystem::remove(path_ + ".old");
   };
@@ -76,14 +76,14 @@ TEST_F(TuningFileTest, WhatCouldNotBeReadInFullIsKept) {
   const std::string whole = Read();
   expect_kept("{ cut short", false);
   expect_kept("", false);
-  expect_kept(Replaced(whole, R"("format_version": 1)", R"("format_version": 2)"), false);
+  expect_kept(Replaced(whole, R"("format_version": 2)", R"("format_version": 3)"), false);
   expect_kept(Replaced(whole, "cp_async_64x64x64", "a_kernel_of_tomorrow"), true);
   TunedPlanner calibrated(H200Traits());
   Calibration calibration = kH200Calibration;
   calibration.cp_async.latency_clocks = 777;
   ASSERT_TRUE(calibrated.Calibrate(calibration).ok());
   std::filesystem::remove(path_);
-  ASSERT_TRUE(File().Save(calibrated).ok());
+  ASSERT_TRUE(File().Save({&calibrated}).ok());
   expect_kept(Replaced(Read(), R"("latency_clocks": 777)", R"("latency_clocks": 0)"), true);
 }
 
@@ -99,14 +99,14 @@ TEST_F(TuningFileTest, WhatMayNotBeReadIsKept) {
   }
   TunedPlanner planner(H200Traits());
   TuningFile file(path_, kBuild);
-  const Status loaded = file.Load(planner).status();
-  const Status saved = file.Save(planner);
+  const Status loaded = file.Load({&planner}).status();
+  const Status saved = file.Save({&planner});
   ASSERT_EQ(seteuid(user), 0);
   EXPECT_EQ(loaded.code(), StatusCode::kPermissionDenied) << loaded.ToString();
   EXPECT_TRUE(saved.ok()) << saved.ToString();
   ASSERT_EQ(chmod((path_ + ".old").c_str(), 0400), 0);
   EXPECT_EQ(Read(path_ + ".old"), "secret");
-  EXPECT_TRUE(File().Load(planner).ok());
+  EXPECT_TRUE(File().Load({&planner}).ok());
   EXPECT_EQ(std::filesystem::status(path_).permissions(), std::filesystem::perms{0644});
 }
 
@@ -114,17 +114,17 @@ TEST_F(TuningFileTest, WhatSomebodyElseHasWrittenMeanwhileIsKept) {
   SaveOne();
   TunedPlanner planner(H200Traits());
   TuningFile file(path_, kBuild);
-  ASSERT_TRUE(file.Load(planner).ok());
+  ASSERT_TRUE(file.Load({&planner}).ok());
   const std::string before = Read();
   std::ofstream(path_, std::ios::app) << "edited in place";
-  ASSERT_TRUE(file.Save(planner).ok());
+  ASSERT_TRUE(file.Save({&planner}).ok());
   EXPECT_EQ(Read(path_ + ".old"), before + "edited in place");
   Write("another file");
-  ASSERT_TRUE(file.Save(planner).ok());
+  ASSERT_TRUE(file.Save({&planner}).ok());
   EXPECT_EQ(Read(path_ + ".old.1"), "another file");
   // One that was not there when the server looked.
   Write("a file that was never loaded");
-  ASSERT_TRUE(File().Save(planner).ok());
+  ASSERT_TRUE(File().Save({&planner}).ok());
   EXPECT_EQ(Read(path_ + ".old.2"), "a file that was never loaded");
 }
 
@@ -133,13 +133,13 @@ TEST_F(TuningFileTest, OlderBackupsAreNeverOverwritten) {
   std::filesystem::create_directory(path_ + ".old");
   std::ofstream(path_ + ".old.1") << "older";
   const TunedPlanner planner(H200Traits());
-  ASSERT_TRUE(File().Save(planner).ok());
+  ASSERT_TRUE(File().Save({&planner}).ok());
   EXPECT_TRUE(std::filesystem::is_directory(path_ + ".old"));
   EXPECT_EQ(Read(path_ + ".old.1"), "older");
   EXPECT_EQ(Read(path_ + ".old.2"), "newest");
   for (int i = 3; i < 100; ++i) std::ofstream(path_ + ".old." + std::to_string(i)) << i;
   Write("one too many");
-  const Status full = File().Save(planner);
+  const Status full = File().Save({&planner});
   EXPECT_EQ(full.code(), StatusCode::kFailedPrecondition);
   EXPECT_THAT(full.message(), AllOf(HasSubstr(path_), HasSubstr("100 old files")));
   EXPECT_EQ(Read(), "one too many");
@@ -148,11 +148,12 @@ TEST_F(TuningFileTest, OlderBackupsAreNeverOverwritten) {
 TEST_F(TuningFileTest, WhatIsNoRegularFileIsRefusedAndStays) {
   const TunedPlanner planner(H200Traits());
   ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
-  const Status status = File().Save(planner);
+  const Status status = File().Save({&planner});
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
   EXPECT_THAT(status.message(), AllOf(HasSubstr(path_), HasSubstr("is not a regular file")));
   EXPECT_TRUE(std::filesystem::is_fifo(path_));
-  EXPECT_EQ(TuningFile("/dev/null", kBuild).Save(planner).code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(TuningFile("/dev/null", kBuild).Save({&planner}).code(),
+            StatusCode::kFailedPrecondition);
 }
 
 TEST_F(TuningFileTest, ALinkStaysALinkAndItsTargetIsWritten) {
@@ -163,7 +164,8 @@ TEST_F(TuningFileTest, ALinkStaysALinkAndItsTargetIsWritten) {
   EXPECT_TRUE(std::filesystem::is_symlink(path_));
   ASSERT_TRUE(std::filesystem::is_regular_file(target));
   std::ofstream(target) << "theirs";
-  ASSERT_TRUE(File().Save(TunedPlanner(H200Traits())).ok());
+  const TunedPlanner nothing(H200Traits());
+  ASSERT_TRUE(File().Save({&nothing}).ok());
   EXPECT_TRUE(std::filesystem::is_symlink(path_));
   EXPECT_EQ(Read(target + ".old"), "theirs") << "beside the file itself";
 }
@@ -178,7 +180,8 @@ TEST_F(TuningFileTest, OneOwnerAtATimeWhateverTheNameOfTheFile) {
     EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition);
     EXPECT_THAT(refused.message(), AllOf(HasSubstr(folder_ + "/link is in use by another process"),
                                          HasSubstr(path_ + ".lock")));
-    ASSERT_TRUE(first.Save(TunedPlanner(H200Traits())).ok());
+    const TunedPlanner nothing(H200Traits());
+    ASSERT_TRUE(first.Save({&nothing}).ok());
     EXPECT_FALSE(second.Lock().ok()) << "a save gives nothing up";
   }
   EXPECT_TRUE(second.Lock().ok());
