@@ -164,7 +164,11 @@ Tuner::~Tuner() {
 
 Status Tuner::CheckRunnable(const TuningDevice& device, const GemmProblem& problem,
                             const PlanConstraints& constraints) {
-  RETURN_IF_ERROR(device.planner->PlanFor(problem, constraints).status());
+  // Not through the planner's memory, out of which a long list would push the plans that are
+  // served, and without planning where the types decide.
+  const Planner& model = device.planner->model();
+  RETURN_IF_ERROR(constraints.any() ? model.PlanFor(problem, constraints).status()
+                                    : CheckSupported(problem, model.traits()));
   return device.backend->CheckTimable(problem);
 }
 
