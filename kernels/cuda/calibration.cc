@@ -60,12 +60,12 @@ class Variants {
   }
 
   Status Measure(int rounds, const std::stop_token& stop) const {
-    const MeasureOptions options = {
-        .rounds = rounds, .sample_seconds = 3e-3, .min_launches = 1, .hopeless = 0};
-    ASSIGN_OR_RETURN(const std::vector<Timing> timings,
-                     MeasureInterleaved(enqueues_, options, stop));
+    const TimingOptions options = {
+        .rounds = rounds, .sample_seconds = 3e-3, .hopeless = 0, .stalls = false};
+    ASSIGN_OR_RETURN(const std::vector<PlanTiming> timings,
+                     MeasureInterleaved(enqueues_, options, /*min_launches=*/1, stop));
     for (size_t i = 0; i < timings.size(); ++i) {
-      *results_[i].seconds = timings[i].median_us * 1e-6 / results_[i].steps;
+      *results_[i].seconds = timings[i].median_seconds / results_[i].steps;
     }
     return OkStatus();
   }

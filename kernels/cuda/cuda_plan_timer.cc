@@ -65,23 +65,12 @@ class CudaPlanTimer : public PlanTimer {
         return Launch(problem_, plan, params, stream);
       });
     }
-    const MeasureOptions measure = {.rounds = options.rounds,
-                                    .sample_seconds = options.sample_seconds,
-                                    .min_launches = std::max(4, sets_),
-                                    .hopeless = options.hopeless};
-    ASSIGN_OR_RETURN(const std::vector<Timing> timings,
-                     MeasureInterleaved(variants, measure, stop));
-    std::vector<PlanTiming> out;
-    for (size_t i = 0; i < plans.size(); ++i) {
-      out.push_back({.median_seconds = timings[i].median_us * 1e-6,
-                     .p5_seconds = timings[i].p5_us * 1e-6,
-                     .p95_seconds = timings[i].p95_us * 1e-6,
-                     .stalls = {}});
-      if (options.stalls) {
-        ASSIGN_OR_RETURN(out.back().stalls, MeasureStalls(problem_, plans[i], Params(0)));
-      }
+    ASSIGN_OR_RETURN(std::vector<PlanTiming> timings,
+                     MeasureInterleaved(variants, options, std::max(kFewLaunches, sets_), stop));
+    for (size_t i = 0; options.stalls && i < plans.size(); ++i) {
+      ASSIGN_OR_RETURN(timings[i].stalls, MeasureStalls(problem_, plans[i], Params(0)));
     }
-    return out;
+    return timings;
   }
 
  private:

@@ -47,7 +47,7 @@ StatusOr<Graph> Capture(const Enqueue& enqueue, int launches, cudaStream_t strea
 struct Variant {
   Graph graph;  // null: hopeless
   int launches = 0;
-  std::vector<double> microseconds;  // of one launch, a sample a round
+  std::vector<double> seconds;  // of one launch, a sample a round
 };
 
 Status StopStatus(const std::stop_token& stop) {
@@ -56,9 +56,9 @@ Status StopStatus(const std::stop_token& stop) {
 
 }  // namespace
 
-StatusOr<std::vector<Timing>> MeasureInterleaved(const std::vector<Enqueue>& enqueues,
-                                                 const MeasureOptions& options,
-                                                 const std::stop_token& stop) {
+StatusOr<std::vector<PlanTiming>> MeasureInterleaved(const std::vector<Enqueue>& enqueues,
+                                                     const TimingOptions& options, int min_launches,
+                                                     const std::stop_token& stop) {
   ASSIGN_OR_RETURN(const Stream stream, MakeStream());
   ASSIGN_OR_RETURN(const Event begin, MakeEvent());
   ASSIGN_OR_RETURN(const Event end, MakeEvent());
@@ -75,13 +75,13 @@ StatusOr<std::vector<Timing>> MeasureInterleaved(const std::vector<Enqueue>& enq
     const double seconds = probed / kProbeLaunches;
     fastest = std::min(fastest, seconds);
     if (options.hopeless > 0 && seconds > options.hopeless * fastest) {
-      variants[v].microseconds.push_back(seconds * 1e6);
+      variants[v].seconds.push_back(seconds);
       continue;
     }
     const double wanted = options.sample_seconds / seconds;
-    const int most = std::max(options.min_launches, kMaxLaunches);
+    const int most = std::max(min_launches, kMaxLaunches);
     variants[v].launches = static_cast<int>(
-        std::clamp(wanted, static_cast<double>(options.min_launches), static_cast<double>(most)));
+        std::clamp(wanted, static_cast<double>(min_launches), static_cast<double>(most)));
     ASSIGN_OR_RETURN(variants[v].graph, Capture(enqueues[v], variants[v].launches, stream.get()));
   }
   for (int round = 0; round <= options.rounds; ++round) {  // the first is warm-up
@@ -93,14 +93,17 @@ StatusOr<std::vector<Timing>> MeasureInterleaved(const std::vector<Enqueue>& enq
         return CudaStatus(cudaGraphLaunch(variant.graph.get(), stream.get()), "cudaGraphLaunch");
       };
       ASSIGN_OR_RETURN(const double seconds, SecondsOf(replay, begin, end, stream.get()));
-      if (round > 0) variant.microseconds.push_back(seconds * 1e6 / variant.launches);
+      if (round > 0) variant.seconds.push_back(seconds / variant.launches);
     }
   }
-  std::vector<Timing> timings;
+  std::vector<PlanTiming> timings;
   for (Variant& variant : variants) {
-    std::vector<double>& us = variant.microseconds;
-    std::sort(us.begin(), us.end());
-    timings.push_back({Quantile(us, 0.5), Quantile(us, 0.05), Quantile(us, 0.95)});
+    std::vector<double>& samples = variant.seconds;
+    std::sort(samples.begin(), samples.end());
+    timings.push_back({.median_seconds = Quantile(samples, 0.5),
+                       .p5_seconds = Quantile(samples, 0.05),
+                       .p95_seconds = Quantile(samples, 0.95),
+                       .stalls = {}});
   }
   return timings;
 }

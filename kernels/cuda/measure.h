@@ -17,31 +17,21 @@
 #include "kernels/core/timing.h"
 #include "kernels/cuda/gemm_params.h"
 #include "kernels/plan/plan.h"
+#include "kernels/plan/plan_timer.h"
 
 namespace gemmd {
-
-struct Timing {
-  double median_us = 0;  // of one launch
-  double p5_us = 0;
-  double p95_us = 0;
-};
-
-struct MeasureOptions {
-  int rounds = 7;                // samples of each variant
-  double sample_seconds = 3e-3;  // a graph is as many launches as take about this long,
-  int min_launches = 4;          // but no fewer than these
-  // A variant whose first launches take more than so many times those of the fastest before it is
-  // not timed further: they are its time. 0: all are.
-  double hopeless = 0;
-};
 
 // Enqueues launch number `index`; the variant picks its operand set by it.
 using Enqueue = std::function<Status(int index, cudaStream_t stream)>;
 
-// One Timing for each variant, in order. CANCELLED soon after a request on `stop`.
-StatusOr<std::vector<Timing>> MeasureInterleaved(const std::vector<Enqueue>& variants,
-                                                 const MeasureOptions& options = {},
-                                                 const std::stop_token& stop = {});
+inline constexpr int kFewLaunches = 4;  // of a sample, however long one takes
+
+// A timing for each variant, in order, without stalls, as a PlanTimer's: a sample is a graph, of
+// `min_launches` at least. CANCELLED soon after a request on `stop`.
+StatusOr<std::vector<PlanTiming>> MeasureInterleaved(const std::vector<Enqueue>& variants,
+                                                     const TimingOptions& options,
+                                                     int min_launches = kFewLaunches,
+                                                     const std::stop_token& stop = {});
 
 // What a launch waited for, by its probe: one launch on the default stream, waited for. `params`
 // has counters, and operands that nothing else uses meanwhile. Not measured where the kernel has no

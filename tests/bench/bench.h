@@ -18,11 +18,13 @@ namespace gemmd::bench {
 struct BenchContext {
   const LineWriter& out;
   DeviceTraits traits;  // of the current device, whose kernels are prepared
-  MeasureOptions measure;
+  TimingOptions measure;
   uint64_t seed = 1;
   std::string commit;
   std::string date;
 };
+
+inline double Us(double seconds) { return seconds * 1e6; }
 
 // Ends a line with what it was measured on: gpu, driver, commit, date.
 inline JsonLine& AddMachine(JsonLine& line, const BenchContext& context) {

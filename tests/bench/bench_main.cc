@@ -249,7 +249,7 @@ Status Run(Command command, const Options& options) {
   RETURN_IF_ERROR(PrepareKernels());
   BenchContext context{.out = out,
                        .traits = std::move(traits),
-                       .measure = {},
+                       .measure = {.sample_seconds = 3e-3},
                        .seed = options.seed,
                        .commit = options.commit,
                        .date = Today()};

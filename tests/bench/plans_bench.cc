@@ -37,9 +37,9 @@ Status MeasurePlans(const Shape& shape, const PlansOptions& options, const Bench
       return Launch(problem, plan, sets.Params(index), stream);
     });
   }
-  MeasureOptions measure = context.measure;
-  measure.min_launches = std::max(measure.min_launches, sets.sets());
-  ASSIGN_OR_RETURN(const std::vector<Timing> timings, MeasureInterleaved(variants, measure));
+  ASSIGN_OR_RETURN(
+      const std::vector<PlanTiming> timings,
+      MeasureInterleaved(variants, context.measure, std::max(kFewLaunches, sets.sets())));
   for (size_t i = 0; i < plans.size(); ++i) {
     const Plan& plan = plans[i];
     ASSIGN_OR_RETURN(const StallSample stalls, StallsOf(sets, problem, plan));
@@ -57,7 +57,7 @@ Status MeasurePlans(const Shape& shape, const PlansOptions& options, const Bench
         .Integer("stages", plan.stages)
         .Integer("split_k", plan.split_k)
         .Flag("pair", plan.pair)
-        .Fixed("us", timings[i].median_us, 3)
+        .Fixed("us", Us(timings[i].median_seconds), 3)
         .Fixed("predicted_us", plan.predicted_seconds * 1e6, 3);
     AddStalls(line, stalls);
     RETURN_IF_ERROR(context.out.Write(AddMachine(line, context)));

@@ -20,7 +20,7 @@ namespace gemmd::bench {
 namespace {
 
 // Enough to find the fastest of many; the two that are reported are measured again beside ours.
-constexpr MeasureOptions kSearch = {.rounds = 3, .sample_seconds = 3e-4, .min_launches = 2};
+constexpr TimingOptions kSearch = {.rounds = 3, .sample_seconds = 3e-4};
 
 // cuBLASLt on one form of the operands: its first choice, and the fastest of all that it offers.
 struct Peer {
@@ -45,14 +45,14 @@ struct ShapeResult {
   Shape shape;
   double flops = 0;
   Plan plan;
-  Timing ours;
+  PlanTiming ours;
   PeerTimes peer;
   std::optional<PeerTimes> padded;
   bool ok = true;
   bool peer_ok = true;
 
-  double ratio_first() const { return peer.first_us / ours.median_us; }
-  double ratio_best() const { return peer.best_us / ours.median_us; }
+  double ratio_first() const { return peer.first_us / Us(ours.median_seconds); }
+  double ratio_best() const { return peer.best_us / Us(ours.median_seconds); }
 };
 
 Enqueue PeerEnqueue(const Peer& peer, int algorithm, const OperandSets& sets) {
@@ -80,10 +80,11 @@ StatusOr<Peer> MakePeer(const CublasLt& library, const GemmProblem& problem,
     variants.push_back(enqueue);
   }
   if (usable.empty()) return Unimplemented("cuBLASLt launches nothing for " + ToString(problem));
-  ASSIGN_OR_RETURN(const std::vector<Timing> timings, MeasureInterleaved(variants, kSearch));
-  const auto best =
-      std::min_element(timings.begin(), timings.end(),
-                       [](const Timing& x, const Timing& y) { return x.median_us < y.median_us; });
+  ASSIGN_OR_RETURN(const std::vector<PlanTiming> timings,
+                   MeasureInterleaved(variants, kSearch, /*min_launches=*/2));
+  const auto best = std::min_element(
+      timings.begin(), timings.end(),
+      [](const PlanTiming& x, const PlanTiming& y) { return x.median_seconds < y.median_seconds; });
   peer.first = usable.front();
   peer.best = usable[static_cast<size_t>(best - timings.begin())];
   return peer;
@@ -99,10 +100,12 @@ void AddArms(const Peer& peer, const std::string& name, const OperandSets& sets,
 
 // Reads what AddArms added, from timings[next] on. The best is never slower than the first, which
 // is one of its candidates.
-PeerTimes TimesOf(const Peer& peer, const std::vector<Timing>& timings, size_t& next) {
+PeerTimes TimesOf(const Peer& peer, const std::vector<PlanTiming>& timings, size_t& next) {
   PeerTimes times;
-  times.first_us = times.best_us = timings[next++].median_us;
-  if (peer.best != peer.first) times.best_us = std::min(times.first_us, timings[next++].median_us);
+  times.first_us = times.best_us = Us(timings[next++].median_seconds);
+  if (peer.best != peer.first) {
+    times.best_us = std::min(times.first_us, Us(timings[next++].median_seconds));
+  }
   return times;
 }
 
@@ -174,9 +177,9 @@ StatusOr<ShapeResult> BenchShape(const Shape& shape, const Plan& plan, const Ope
     (i == 0 ? result.ok : result.peer_ok) &= right;
     variants.push_back(arms[i].enqueue);
   }
-  MeasureOptions measure = context.measure;
-  measure.min_launches = std::max(measure.min_launches, sets.sets());
-  ASSIGN_OR_RETURN(const std::vector<Timing> timings, MeasureInterleaved(variants, measure));
+  ASSIGN_OR_RETURN(
+      const std::vector<PlanTiming> timings,
+      MeasureInterleaved(variants, context.measure, std::max(kFewLaunches, sets.sets())));
   result.ours = timings[0];
   size_t next = 1;
   result.peer = TimesOf(packed, timings, next);
@@ -198,10 +201,10 @@ JsonLine ToLine(const ShapeResult& r, const BenchContext& context) {
       .Integer("stages", r.plan.stages)
       .Integer("split_k", r.plan.split_k)
       .Flag("pair", r.plan.pair)
-      .Fixed("median_us", r.ours.median_us, 3)
-      .Fixed("p5_us", r.ours.p5_us, 3)
-      .Fixed("p95_us", r.ours.p95_us, 3)
-      .Fixed("tflops", r.flops / r.ours.median_us * 1e-6, 2)
+      .Fixed("median_us", Us(r.ours.median_seconds), 3)
+      .Fixed("p5_us", Us(r.ours.p5_seconds), 3)
+      .Fixed("p95_us", Us(r.ours.p95_seconds), 3)
+      .Fixed("tflops", r.flops / Us(r.ours.median_seconds) * 1e-6, 2)
       .Fixed("peer_first_us", r.peer.first_us, 3)
       .Fixed("peer_best_us", r.peer.best_us, 3)
       .Fixed("ratio_first", r.ratio_first(), 4)
@@ -209,7 +212,7 @@ JsonLine ToLine(const ShapeResult& r, const BenchContext& context) {
   if (r.padded) {
     line.Fixed("peer_padded_first_us", r.padded->first_us, 3)
         .Fixed("peer_padded_best_us", r.padded->best_us, 3)
-        .Fixed("ratio_padded_first", r.padded->first_us / r.ours.median_us, 4);
+        .Fixed("ratio_padded_first", r.padded->first_us / Us(r.ours.median_seconds), 4);
   }
   line.Flag("ok", r.ok);
   if (!r.peer_ok) line.Flag("peer_ok", false);
@@ -227,10 +230,10 @@ void PrintTable(const std::vector<ShapeResult>& results) {
   for (const ShapeResult& r : results) {
     std::fprintf(stderr, "%-24s %-5s %-2s %20s %2d %10.2f %8.1f %10.2f %7.3f %7.3f ",
                  r.shape.name.c_str(), r.shape.dtype.c_str(), OpsName(r.shape.problem).c_str(),
-                 std::string(r.plan.kernel()).c_str(), r.plan.stages, r.ours.median_us,
-                 r.flops / r.ours.median_us * 1e-6, r.peer.first_us, r.ratio_first(),
+                 std::string(r.plan.kernel()).c_str(), r.plan.stages, Us(r.ours.median_seconds),
+                 r.flops / Us(r.ours.median_seconds) * 1e-6, r.peer.first_us, r.ratio_first(),
                  r.ratio_best());
-    if (r.padded) std::fprintf(stderr, "%7.3f", r.padded->first_us / r.ours.median_us);
+    if (r.padded) std::fprintf(stderr, "%7.3f", r.padded->first_us / Us(r.ours.median_seconds));
     std::fprintf(stderr, "%s%s\n", r.ok ? "" : " WRONG", r.peer_ok ? "" : " peer wrong");
     for (const std::string& name :
          {r.shape.dtype + " " + FamilyOf(r.shape), r.shape.dtype + " (all)"}) {

@@ -66,16 +66,16 @@ Status SweepOne(const SweepOptions& options, const BenchContext& context, const 
       return Launch(problem, plan, sets.Params(index), stream);
     });
   }
-  ASSIGN_OR_RETURN(const std::vector<Timing> timings,
+  ASSIGN_OR_RETURN(const std::vector<PlanTiming> timings,
                    MeasureInterleaved(variants, context.measure));
   for (size_t i = 0; i < plans.size(); ++i) {
     ASSIGN_OR_RETURN(const StallSample stalls, StallsOf(sets, problem, plans[i]));
     const bool is_pick = plans[i].row == picked.row && plans[i].stages == picked.stages;
     JsonLine line = StartLine("stage-sweep", options, problem, plans[i]);
-    line.Fixed("us", timings[i].median_us, 3)
-        .Fixed("p5_us", timings[i].p5_us, 3)
-        .Fixed("p95_us", timings[i].p95_us, 3)
-        .Fixed("tflops", problem.flops() / timings[i].median_us * 1e-6, 1)
+    line.Fixed("us", Us(timings[i].median_seconds), 3)
+        .Fixed("p5_us", Us(timings[i].p5_seconds), 3)
+        .Fixed("p95_us", Us(timings[i].p95_seconds), 3)
+        .Fixed("tflops", problem.flops() / Us(timings[i].median_seconds) * 1e-6, 1)
         .Fixed("predicted_us", plans[i].predicted_seconds * 1e6, 3)
         .Flag("picked", is_pick);
     AddStalls(line, stalls);
@@ -95,12 +95,12 @@ Status ProbeCostOne(const SweepOptions& options, const BenchContext& context,
       return Launch(problem, plan, params, stream);
     });
   }
-  ASSIGN_OR_RETURN(const std::vector<Timing> timings,
+  ASSIGN_OR_RETURN(const std::vector<PlanTiming> timings,
                    MeasureInterleaved(variants, context.measure));
   JsonLine line = StartLine("probe-cost", options, problem, plan);
-  line.Fixed("off_us", timings[0].median_us, 3)
-      .Fixed("on_us", timings[1].median_us, 3)
-      .Fixed("ratio", timings[1].median_us / timings[0].median_us, 4);
+  line.Fixed("off_us", Us(timings[0].median_seconds), 3)
+      .Fixed("on_us", Us(timings[1].median_seconds), 3)
+      .Fixed("ratio", timings[1].median_seconds / timings[0].median_seconds, 4);
   return WriteLine(std::move(line), context);
 }
 
