@@ -43,6 +43,10 @@ def table(header, rows):
     return "".join("| " + " | ".join(cells) + " |\n" for cells in lines)
 
 
+def geometric_mean(values):
+    return math.exp(sum(map(math.log, values)) / len(values))
+
+
 def measured_on(lines):
     """One sentence on where the figures come from."""
     places = sorted({f"{line['gpu']}, {line['date']}, at {line['commit']}" for line in lines})
@@ -77,7 +81,7 @@ def selection(_):
     for source, name in (("model", "the model alone"), ("measured", "after tuning")):
         ratios = sorted(line["best_us"] / line["picked_us"] for line in lines
                         if line["source"] == source)
-        mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+        mean = geometric_mean(ratios)
         share = [f"{sum(ratio >= least for ratio in ratios) / len(ratios):.1%}"
                  for least in (0.88, 0.96)]
         rows.append([name, str(len(ratios)), f"{mean:.4f}", *share, f"{ratios[0]:.3f}"])
@@ -182,7 +186,7 @@ def shape_classes(_):
     rows = []
     for name, key, group in classes:
         worst = min(group, key=lambda line: line[key])
-        mean = math.exp(sum(math.log(line[key]) for line in group) / len(group))
+        mean = geometric_mean([line[key] for line in group])
         rows.append([name, str(len(group)), f"{mean:.3f}", f"{worst[key]:.2f}", worst["shape"]])
     return table(["class", "shapes", "geometric mean", "worst", "which"], rows) + measured_on(lines)
 
@@ -214,6 +218,31 @@ def plan_gains(name):
     return table(header, rows) + measured_on(lines)
 
 
+def sum_spread(_):
+    """Parts before and after the sum's blocks were spread, in one run: argument none.
+
+    The file holds the plans of two commits in turns; the fastest of each plan's times counts.
+    """
+    lines = [line for line in load("plans", "h200-sum") if line["split_k"] > 1]
+    before, after = dict.fromkeys(line["commit"] for line in lines)
+    times = {}
+    for line in lines:
+        extents_key = (line["m"], line["n"], line["k"])
+        plan = (line["kernel"], line["stages"], line["split_k"], line["pair"])
+        of_plan = times.setdefault(extents_key, {}).setdefault(plan, {})
+        of_plan[line["commit"]] = min(line["us"], of_plan.get(line["commit"], math.inf))
+    rows = []
+    for (m, n, k), plans in times.items():
+        both = [plan for plan in plans.values() if len(plan) == 2]
+        ratios = [plan[after] / plan[before] for plan in both]
+        best = [min(plan[commit] for plan in both) for commit in (before, after)]
+        rows.append([f"{m} {n} {k}", str(len(both)), f"{best[0]:.2f}", f"{best[1]:.2f}",
+                     f"{geometric_mean(ratios):.3f}", f"{min(ratios):.2f}"])
+    header = ["M N K", "plans", "fastest before, us", "after", "after / before, geometric mean",
+              "least"]
+    return table(header, rows) + measured_on(lines)
+
+
 def fixed_stages(_):
     """A stage count that the compiler knew against one that came with the launch."""
     lines = load("fixed-stages")
@@ -226,7 +255,7 @@ def fixed_stages(_):
 
 TABLES = {"shapes": shapes, "batches": batches, "calibration": calibration, "stage-sweep": stage_sweep, "selection": selection, "probe-cost": probe_cost,
           "latency": latency, "shape-classes": shape_classes, "plan-gains": plan_gains,
-          "fixed-stages": fixed_stages}
+          "fixed-stages": fixed_stages, "sum-spread": sum_spread}
 
 
 def render(text):
