@@ -124,7 +124,7 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   const CLI::Validator seconds = ctl::SecondsInRange();
   app.add_option("--timeout", context.timeout_seconds,
-                 "Seconds for a call, retries included; of a stream, for each answer")
+                 "Seconds for a call, retries included; of a stream, that the server may be silent")
       ->check(seconds)
       ->capture_default_str();
   app.add_option("--connect-timeout", context.connect_timeout_seconds,

@@ -223,6 +223,14 @@ int RunMatmul(const Context& context, const MatmulOptions& options) {
 
 }  // namespace
 
+// CLI11 takes nothing for 0.
+CLI::Validator Scalar() {
+  const auto check = [](const std::string& text) {
+    return ParseNumber<double>(text) ? std::string() : text + " is not a number of fp64";
+  };
+  return {check, "NUMBER"};
+}
+
 void AddMatmul(CLI::App* app, Context* context) {
   auto options = std::make_shared<MatmulOptions>();
   CLI::App* verb = app->add_subcommand(
@@ -236,8 +244,10 @@ void AddMatmul(CLI::App* app, Context* context) {
                    "column: bias[j] is added to column j; row: bias[i] to row i")
       ->check(CLI::IsMember({"column", "row"}))
       ->capture_default_str();
-  verb->add_option("--alpha", options->alpha, "Factor of the product")->capture_default_str();
-  verb->add_option("--beta", options->beta, "Factor of C [1 with --c, else 0]");
+  verb->add_option("--alpha", options->alpha, "Factor of the product")
+      ->check(Scalar())
+      ->capture_default_str();
+  verb->add_option("--beta", options->beta, "Factor of C [1 with --c, else 0]")->check(Scalar());
   verb->add_option("--act", options->act, "Activation")
       ->check(CLI::IsMember({"none", "relu", "gelu", "silu"}))
       ->capture_default_str();

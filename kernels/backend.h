@@ -108,9 +108,12 @@ class Backend {  // Thread-safe. Outlives every lease.
   // the lanes. Precondition: CheckTimable(problem) is OK and the problem is not empty.
   virtual StatusOr<std::unique_ptr<PlanTimer>> MakePlanTimer(const GemmProblem& problem) = 0;
 
+  // UNIMPLEMENTED (field calibrate) where there is no model to calibrate.
+  virtual Status CheckCalibrates() const { return OkStatus(); }
+
   // Measures what the planner's model takes from this device, in a second or so; shares it with the
-  // lanes. CANCELLED soon after a request on `stop`; UNIMPLEMENTED (field calibrate) where there is
-  // no model; INTERNAL where what was measured cannot be.
+  // lanes. CANCELLED soon after a request on `stop`; INTERNAL where what was measured cannot be.
+  // Precondition: CheckCalibrates() is OK.
   virtual StatusOr<Calibration> Calibrate(std::stop_token stop) = 0;
 
   // Called after every release of a lease, from the releasing thread, with no lock held. Set once,

@@ -90,14 +90,18 @@ void Drain(Server& server, const Config& config, const Signals& signals, PortFil
   }
 }
 
+const char* NameOf(int signal) {
+  return signal == SIGTERM ? "SIGTERM" : signal == SIGHUP ? "SIGHUP" : "SIGINT";
+}
+
 [[noreturn]] void Serve(Server& server, const Config& config, const Signals& signals,
                         PortFile& port_file, spdlog::logger& log) {
   int signal = 0;
   while (signal == 0 && server.healthy()) signal = signals.Wait(kHealthInterval);
   if (signal != 0) {
-    log.info("{}: draining {} running and {} queued requests{}, for at most {} ms",
-             signal == SIGTERM ? "SIGTERM" : "SIGINT", server.engine().running_requests(),
-             server.engine().queued_requests(), AndTuning(server), config.drain_timeout.count());
+    log.info("{}: draining {} running and {} queued requests{}, for at most {} ms", NameOf(signal),
+             server.engine().running_requests(), server.engine().queued_requests(),
+             AndTuning(server), config.drain_timeout.count());
     Drain(server, config, signals, port_file, log);
   }
   if (!server.healthy()) {
@@ -117,8 +121,9 @@ int Fail(const Status& status) {
 
 int Run(int argc, char** argv) {
   const Signals signals(Signals::Take::kAll);
-  // A caller that vanishes is an error code.
+  // A caller that vanishes is an error code, and so is a file that may not grow.
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
   const BuildFacts build = ThisBuild();
   const StatusOr<Invocation> invocation = ParseInvocation(
       {argv + 1, argv + argc}, [](const char* name) { return std::getenv(name); },

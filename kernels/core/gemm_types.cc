@@ -40,9 +40,9 @@ Status CheckScalar(const std::string& field, double value, bool fp64) {
   const double limit =
       fp64 ? std::numeric_limits<double>::max() : std::numeric_limits<float>::max();
   if (std::fabs(value) > limit) {
-    return InvalidArgument(field,
-                           field + "=" + Short(value) +
-                               " is beyond the fp32 accumulator's largest value 3.4028235e38");
+    return InvalidArgument(field, field + "=" + Exact(value) +
+                                      " is beyond the fp32 accumulator's largest value " +
+                                      Exact(limit));
   }
   return OkStatus();
 }

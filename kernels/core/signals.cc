@@ -11,7 +11,7 @@
 namespace gemmd {
 namespace {
 
-constexpr std::array<int, 2> kSignals = {SIGINT, SIGTERM};
+constexpr std::array<int, 3> kSignals = {SIGINT, SIGTERM, SIGHUP};
 
 struct Pipe {
   int out = -1, in = -1;
@@ -56,7 +56,8 @@ Signals::Signals(Take take) {
   if (take == Take::kFirst) action.sa_flags |= static_cast<int>(SA_RESETHAND);
   for (size_t i = 0; i < kSignals.size(); ++i) {
     sigaction(kSignals[i], &action, &old_[i]);
-    if (take == Take::kFirst && old_[i].sa_handler == SIG_IGN) {
+    const bool keep_ignored = take == Take::kFirst || kSignals[i] == SIGHUP;
+    if (keep_ignored && old_[i].sa_handler == SIG_IGN) {
       sigaction(kSignals[i], &old_[i], nullptr);
     }
   }

@@ -1,4 +1,5 @@
-// SIGTERM and SIGINT as numbers to wait for.
+// SIGTERM, SIGINT and SIGHUP as numbers to wait for. A SIGHUP that the process was started to
+// ignore (nohup) stays ignored.
 #pragma once
 
 #include <array>
@@ -8,7 +9,7 @@
 
 namespace gemmd {
 
-// Takes both signals as long as it lives. One at a time in a process; confined to the thread that
+// Takes these signals as long as it lives. One at a time in a process; confined to the thread that
 // made it, but for what says otherwise.
 //
 // A handler that writes to a pipe, and not sigwait with the signals blocked: libraries start
@@ -36,7 +37,7 @@ class Signals {
   void Wake() const;
 
  private:
-  std::array<struct sigaction, 2> old_{};
+  std::array<struct sigaction, 3> old_{};
 };
 
 }  // namespace gemmd

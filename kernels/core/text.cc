@@ -16,6 +16,11 @@ std::string Short(double value) {
   return text.data();
 }
 
+std::string Exact(double value) {
+  char text[32];
+  return {text, std::to_chars(text, text + sizeof(text), value).ptr};
+}
+
 std::optional<double> ParseSeconds(std::string_view text) {
   double value = 0;
   const char* const end = text.data() + text.size();

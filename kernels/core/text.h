@@ -16,6 +16,8 @@ namespace gemmd {
 std::string Count(int64_t count, std::string_view noun);
 // Six significant digits at most: "0.5", "1e+20".
 std::string Short(double value);
+// As few digits as say which value it is: "3.4028234663852886e+38".
+std::string Exact(double value);
 
 // nullopt also for a number that T does not hold.
 template <typename T>

@@ -142,11 +142,12 @@ class CpuBackend final : public Backend {
     return MakeCpuPlanTimer(problem);
   }
 
-  StatusOr<Calibration> Calibrate(std::stop_token) override {
+  Status CheckCalibrates() const override {
     return Unimplemented(
                "calibrate: there is no model of a CPU to calibrate, which has one plan a product")
         .WithField("calibrate");
   }
+  StatusOr<Calibration> Calibrate(std::stop_token) override { return CheckCalibrates(); }
 
   void SetReleaseListener(std::function<void()> listener) override {
     listener_ = std::move(listener);

@@ -201,6 +201,9 @@ Status Tuner::CheckProblems(const TuningRun& run, const PlanConstraints& constra
 
 Status Tuner::Tune(TuneRun run) {
   if (!run.problems.empty() || !run.calibrate) RETURN_IF_ERROR(CheckProblems(run, {}));
+  for (const TuningDevice& device : devices_) {
+    if (run.calibrate) RETURN_IF_ERROR(device.backend->CheckCalibrates());
+  }
   auto job = std::make_unique<Job>();
   job->name = run.problems.empty() ? "a calibration" : "a tune of " + ProblemCount(run);
   job->learns = true;

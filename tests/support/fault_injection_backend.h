@@ -34,6 +34,7 @@ class FaultInjectionBackend : public Backend {
   StatusOr<std::unique_ptr<PlanTimer>> MakePlanTimer(const GemmProblem& problem) override {
     return inner_->MakePlanTimer(problem);
   }
+  Status CheckCalibrates() const override { return inner_->CheckCalibrates(); }
   StatusOr<Calibration> Calibrate(std::stop_token stop) override {
     return inner_->Calibrate(std::move(stop));
   }

@@ -124,6 +124,10 @@ StatusOr<std::vector<PlanTiming>> ManualBackend::Time(std::span<const Plan> plan
   return timings;
 }
 
+Status ManualBackend::CheckCalibrates() const {
+  return options_.calibrates ? OkStatus() : Unimplemented("calibrate: not here");
+}
+
 StatusOr<Calibration> ManualBackend::Calibrate(std::stop_token stop) {
   const std::stop_callback wake(stop, [this] {
     MutexLock lock(mu_);

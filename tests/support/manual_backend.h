@@ -22,6 +22,7 @@ struct ManualBackendOptions {
   // A problem takes ResultBytes() of it while it has a lane.
   int64_t memory_bytes = int64_t{1} << 40;
   DeviceTraits traits = CpuTraits();
+  bool calibrates = true;
 };
 
 // Thread-safe. Results are never written: D keeps what it had.
@@ -36,6 +37,7 @@ class ManualBackend : public Backend {
   std::optional<LaneLease> TryAcquireLane(const GemmProblem& problem) override EXCLUDES(mu_);
   StatusOr<std::unique_ptr<PlanTimer>> MakePlanTimer(const GemmProblem& problem) override
       EXCLUDES(mu_);
+  Status CheckCalibrates() const override;
   StatusOr<Calibration> Calibrate(std::stop_token stop) override EXCLUDES(mu_);
   void SetReleaseListener(std::function<void()> listener) override EXCLUDES(mu_);
   bool healthy() const override EXCLUDES(mu_);

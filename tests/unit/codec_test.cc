@@ -224,7 +224,7 @@ INSTANTIATE_TEST_SUITE_P(
                     BadRequest{"beta infinite", With(&v1::Problem::set_beta, -kInf), kInvalid,
                                "problem.beta", "-inf", "finite"},
                     BadRequest{"alpha beyond fp32", With(&v1::Problem::set_alpha, 1e39), kInvalid,
-                               "problem.alpha", "problem.alpha=1e+39 ", "3.4028235e38"},
+                               "problem.alpha", "problem.alpha=1e+39 ", "3.4028234663852886e+38"},
                     BadRequest{"i8 alpha",
                                [](auto* r) {
                                  r->mutable_problem()->set_type_a(v1::DATA_TYPE_I8);

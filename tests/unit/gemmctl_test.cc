@@ -48,6 +48,9 @@ TEST(GemmctlTest, RefusalsRepeatWhatWasTyped) {
   ExpectRefused("check --seed 18446744073709551616", "--seed: 18446744073709551616 is not");
   ExpectRefused("check --seed=-1", "--seed: -1 is not");
   ExpectRefused("matmul a b -o d --stages 3000000000", "--stages: 3000000000 is not");
+  ExpectRefused("matmul a b -o d --alpha 1e309", "--alpha: 1e309 is not");
+  ExpectRefused("matmul a b -o d --alpha ''", "--alpha:  is not");
+  ExpectRefused("matmul a b -o d --beta ''", "--beta:  is not");
 }
 
 TEST(GemmctlTest, ErrorsAreJsonWhereAskedFor) {

@@ -48,6 +48,18 @@ TEST(SignalsTest, WhatIsIgnoredStaysSoWhereTheFirstIsTaken) {
   std::signal(SIGINT, SIG_DFL);
 }
 
+TEST(SignalsTest, AHangUpThatIsIgnoredStaysSo) {  // nohup
+  std::signal(SIGHUP, SIG_IGN);
+  {
+    const Signals signals(Signals::Take::kAll);
+    EXPECT_EQ(HandlerOf(SIGHUP), SIG_IGN);
+  }
+  std::signal(SIGHUP, SIG_DFL);
+  const Signals signals(Signals::Take::kAll);
+  std::raise(SIGHUP);
+  EXPECT_EQ(signals.Wait(Signals::kForever), SIGHUP);
+}
+
 TEST(SignalsTest, TheNextHearsNothingOfThoseBefore) {
   {
     const Signals signals(Signals::Take::kAll);

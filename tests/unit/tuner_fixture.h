@@ -74,8 +74,9 @@ class TunerTest : public ::testing::Test {
     EXPECT_TRUE(status.ok()) << status.ToString();
     return ended;
   }
-  Status Refused(std::vector<GemmProblem> problems) {
+  Status Refused(std::vector<GemmProblem> problems, bool calibrate = false) {
     TuneRun run;
+    run.calibrate = calibrate;
     run.problems = std::move(problems);
     run.done = [](const Status&) { ADD_FAILURE() << "a refused run ended"; };
     return tuner_->Tune(std::move(run));

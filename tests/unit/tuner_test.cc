@@ -135,6 +135,16 @@ TEST_F(TunerTest, ACalibrationThatCannotBeEndsTheRunAndChangesNothing) {
   EXPECT_TRUE(backend_.timed().empty());
 }
 
+class UncalibratedTunerTest : public TunerTest {
+ protected:
+  UncalibratedTunerTest() : TunerTest({.traits = H200Traits(), .calibrates = false}) {}
+};
+
+TEST_F(UncalibratedTunerTest, ACalibrationOfNoModelIsRefusedAndNoRun) {
+  EXPECT_EQ(Refused({}, /*calibrate=*/true).code(), StatusCode::kUnimplemented);
+  EXPECT_TRUE(observer_.results().empty());
+}
+
 TEST_F(TunerTest, ADeviceLostInACalibrationEndsTheRun) {
   backend_.SetCalibration(Internal("sticky"));
   backend_.HoldCalibrations();
