@@ -20,6 +20,11 @@ RUN cmake --preset release -DGEMMD_TESTS=OFF \
     && tar -xzf build/gemmd.tar.gz -C /opt/gemmd --strip-components=1
 
 FROM ${RUNTIME_BASE}
+ARG VERSION=unknown
+LABEL org.opencontainers.image.title=gemmd \
+      org.opencontainers.image.description="Matrix products over gRPC, on CUDA devices or the CPU" \
+      org.opencontainers.image.licenses=Apache-2.0 \
+      org.opencontainers.image.version=${VERSION}
 COPY --from=build /opt/gemmd /opt/gemmd
 ENV PATH=/opt/gemmd/bin:$PATH \
     NVIDIA_VISIBLE_DEVICES=all \
