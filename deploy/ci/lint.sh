@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks of the text: format, lengths, scripts, the metrics that README.md names, the documents'
-# tables of measurements. No build.
+# tables of measurements, the dashboards' JSON. No build.
 #   deploy/ci/lint.sh [--self-test]     with --self-test: proves that each check can fail
 set -euo pipefail
 # shellcheck source=../lib.sh
@@ -65,6 +65,12 @@ check_tables() {
   python3 "$root_dir/tests/bench/report.py" --check || fail "tables: see above"
 }
 
+# The dashboards are as their source would write them.
+check_dashboards() {
+  [[ -e $root_dir/deploy/grafana/dashboards.py ]] || return 0
+  python3 -B "$root_dir/deploy/grafana/dashboards.py" --check || fail "dashboards: see above"
+}
+
 check_all() {
   failures=0
   check_format
@@ -73,6 +79,7 @@ check_all() {
   check_no_glob
   check_metrics_table
   check_tables
+  check_dashboards
 }
 
 self_test() {
@@ -85,14 +92,16 @@ self_test() {
     [tests/golden/metrics.txt]=$'gemmd_unnamed gauge\n'
     [CMakeLists.txt]=$'file(GLOB sources *.cc)\n'
     [tests/bench/results/a.jsonl]=$result
+    [deploy/grafana/dashboards/a.json]='{}'
   )
   local name folder
   folder=$(mktemp -d)
   # shellcheck disable=SC2064  # the folder's name is wanted as it is now
   trap "rm -rf '$folder'" EXIT
   cp "$root_dir/.clang-format" "$folder"
-  mkdir -p "$folder"/{kernels,server,tests/{golden,bench/results}}
+  mkdir -p "$folder"/{kernels,server,tests/{golden,bench/results},deploy}
   cp "$root_dir/tests/bench/report.py" "$folder/tests/bench"
+  cp -r "$root_dir/deploy/grafana" "$folder/deploy"
   touch "$folder"/{kernels,server}/README.md
   printf '<!-- table: probe-cost -->\n<!-- end -->\n' >"$folder/README.md"
   root_dir=$folder
