@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The one list of distribution packages, for Debian 12 and Ubuntu 24.04. Installs what is missing.
 #   deploy/packages.sh [--no-install | --list] GROUP...
-# Groups: build (compile, test and run everything but CUDA), test (promtool), lint (what deploy/ci
+# Groups: build (compile, test and run everything but CUDA), test (Prometheus), lint (what deploy/ci
 # needs besides), bundle (what deploy/bundle.sh needs besides). With --no-install it only names what
 # is missing.
 set -euo pipefail

@@ -1,0 +1,179 @@
+"""What dashboards_test.py watches: a gemmd under load, exporters, and the Prometheus that scrapes them."""
+
+import contextlib
+import http.server
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+
+DEADLINE_S = 25
+SCRAPE_MS = 500
+POLL_S = 0.1
+
+
+def wait_for(what, ready):
+    """Polls `ready` until it returns something true, which is returned."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not (result := ready()):
+        if time.monotonic() > deadline:
+            sys.exit(f"waited {DEADLINE_S} s in vain until {what}")
+        time.sleep(POLL_S)
+    return result
+
+
+def get(address, path, **fields):
+    """GET; the body, also of a refusal. None where nobody answers."""
+    url = f"http://{address}{path}" + ("?" + urllib.parse.urlencode(fields) if fields else "")
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(url, timeout=10) as answer:
+            return answer.read().decode()
+    except urllib.error.HTTPError as refusal:
+        return refusal.read().decode()
+    except OSError:
+        return None
+
+
+@contextlib.contextmanager
+def running(command, log):
+    """A process that ends with the block. Yields what exits where it has ended earlier, and says why."""
+    with open(log, "w") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=out, stdin=subprocess.DEVNULL)
+
+    def alive():
+        if process.poll() is not None:
+            sys.exit(f"{command[0]} ended ({process.returncode}):\n" + pathlib.Path(log).read_text()[-2000:])
+        return True
+
+    try:
+        yield alive
+        alive()
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextlib.contextmanager
+def serving(text_of):
+    """An exporter of what `text_of` returns; yields its address."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            body = text_of().encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "text/plain; version=0.0.4")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            with contextlib.suppress(ConnectionError):  # a scrape that took too long
+                self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@contextlib.contextmanager
+def gemmd(binaries, folder):
+    """Small budgets, so that little load fills them. Yields the addresses of gRPC and of metrics."""
+    ports = folder / "ports"
+    command = [binaries / "gemmd", "--backend=cpu", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0",
+               "--port-file", ports, "--lanes", "1", "--cpu-threads", "1", "--max-queue", "2",
+               "--max-queue-bytes", "48MiB", "--tuning-file", folder / "tuning.json"]
+    with running(command, folder / "gemmd.log") as alive:
+        wait_for("gemmd serves", lambda: alive() and ports.exists())
+        yield [line.split()[1] for line in ports.read_text().splitlines()]
+
+
+class Prometheus:
+    def __init__(self, address, alive):
+        self.address, self.alive = address, alive
+
+    def ask(self, path, **fields):
+        self.alive()
+        answer = get(self.address, "/api/v1/" + path, **fields)
+        return json.loads(answer) if answer else {"status": "error", "error": "no answer"}
+
+    def series(self):
+        """Metric -> the labels of each of its series."""
+        found = {}
+        for one in self.ask("series", **{"match[]": '{__name__!=""}'})["data"]:
+            found.setdefault(one.pop("__name__"), []).append(one)
+        return found
+
+
+@contextlib.contextmanager
+def prometheus(targets, rules, folder):
+    for number, path in enumerate(rules):  # a rule is to be evaluated while the test looks
+        text = re.sub(r"(?m)^(\s+(?:- )?)interval:.*$", r"\1interval: 1s", path.read_text())
+        (folder / f"rules{number}.yml").write_text(text)
+    (folder / "prometheus.yml").write_text(json.dumps({  # JSON is YAML
+        "global": {"scrape_interval": f"{SCRAPE_MS}ms", "scrape_timeout": f"{SCRAPE_MS}ms",
+                   "evaluation_interval": "1s"},
+        "rule_files": [str(folder / "rules*.yml")],
+        "scrape_configs": [{"job_name": "gemmd", "static_configs": [{"targets": list(targets)}]}]}))
+    log = folder / "prometheus.log"
+    with running(["prometheus", f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data",
+                  "--web.listen-address=127.0.0.1:0"], log) as alive:
+        address = wait_for("Prometheus listens", lambda: alive() and re.search(
+            r"Listening on.*address=(127\.0\.0\.1:\d+)", log.read_text())).group(1)
+        wait_for("Prometheus is ready", lambda: alive() and "Ready" in (get(address, "/-/ready") or ""))
+        yield Prometheus(address, alive)
+
+
+def write_matrix(path, extent):
+    """A square of float32 ones, in NumPy's format."""
+    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({extent}, {extent})}}".ljust(117) + "\n"
+    path.write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode() +
+                     b"\x00\x00\x80?" * extent**2)
+
+
+@contextlib.contextmanager
+def load(binaries, address, folder):
+    """Keeps the server busy, and calls that it refuses or that are given up coming."""
+    write_matrix(folder / "large.npy", 1500)
+    write_matrix(folder / "excessive.npy", 2100)  # with its product more than may wait
+    gemmctl = [binaries / "gemmctl", "--server", address]
+    large = ["matmul", folder / "large.npy", folder / "large.npy", "-o"]
+    calls = [
+        gemmctl + ["check", "--count", "20", "--max-extent", "200"],
+        gemmctl + large + [folder / "first.npy"],
+        gemmctl + large + [folder / "second.npy"],
+        gemmctl + ["matmul", folder / "excessive.npy", folder / "excessive.npy", "-o", folder / "never.npy"],
+        gemmctl + ["--timeout", "0.2"] + large + [folder / "late.npy"],
+        gemmctl + ["tune", "--shape", "256x256x256", "--dtype", "f32", "--budget", "500ms"],
+    ]
+    stop, children = threading.Event(), set()
+
+    def repeat(call):
+        while not stop.is_set():  # many of them fail, as they are meant to; what counts is what is shown
+            child = subprocess.Popen(call, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                     stderr=subprocess.DEVNULL)
+            children.add(child)
+            child.wait()
+            children.discard(child)
+
+    threads = [threading.Thread(target=repeat, args=(call,)) for call in calls]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for child in list(children):
+            child.terminate()
+        for thread in threads:
+            thread.join()
