@@ -42,12 +42,12 @@ build_jobs() {
   say "${GEMMD_JOBS:-$((cores < memory_jobs ? cores : memory_jobs))}"
 }
 
-# A Python 3 with NumPy where there is one (a user's own python3 may lack it while the
-# distribution's has it), else any Python 3, else nothing.
+# find_python MODULE: a Python 3 with the module where there is one (a user's own python3 may lack it
+# while the distribution's has it), else any Python 3, else nothing.
 find_python() {
   local candidate
   for candidate in python3 /usr/bin/python3; do
-    if have "$candidate" && "$candidate" -c 'import numpy' 2>/dev/null; then
+    if have "$candidate" && "$candidate" -c "import $1" 2>/dev/null; then
       say "$candidate"
       return
     fi

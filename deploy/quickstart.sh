@@ -139,7 +139,7 @@ main() {
 
   work_dir=$(mktemp -d)
   local python
-  python=$(find_python)
+  python=$(find_python numpy)
   step "server start" start_server
   if [[ -n $python ]]; then
     step "write A.npy and B.npy" "$python" "$root_dir/deploy/matrices.py" write "$work_dir"
