@@ -15,7 +15,7 @@ declare -rA packages=(
     libgtest-dev libgmock-dev libbenchmark-dev
     python3 python3-numpy curl ca-certificates"
   [test]="prometheus"
-  [lint]="clang-format-14 clang-tidy-14 shellcheck git"
+  [lint]="clang-format-14 clang-tidy-14 shellcheck git python3-yaml"
   [bundle]="patchelf"
 )
 
