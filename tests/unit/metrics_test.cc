@@ -1,10 +1,5 @@
-// The golden list is rewritten from what the code exports by
-//   GEMMD_UPDATE_GOLDEN=1 build/cpu/bin/metrics_test
-#include <cstdlib>
-#include <fstream>
 #include <map>
 #include <memory>
-#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -15,200 +10,16 @@
 #include <prometheus/text_serializer.h>
 
 #include "kernels/plan/tuned_planner.h"
-#include "server/metrics/call_metrics.h"
 #include "server/metrics/metric_text.h"
 #include "server/metrics/metrics_server.h"
-#include "server/metrics/pool_collector.h"
-#include "server/metrics/prometheus_observer.h"
-#include "server/metrics/tuning_metrics.h"
-#include "tests/support/engine_fixture.h"
 #include "tests/support/http_get.h"
-#include "tests/support/manual_backend.h"
+#include "tests/unit/metrics_fixture.h"
 
-namespace gemmd {
+namespace gemmd::testing {
 namespace {
 
-using ::testing::ContainsRegex;
-using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
-using ::testing::Not;
-
-using testing::Call;
-using testing::CallOptions;
-using testing::MakeRequest;
-using testing::ManualBackend;
-
-using Families = std::vector<prometheus::MetricFamily>;
-using Labels = std::map<std::string, std::string>;
-
-std::string TypeName(prometheus::MetricType type) {
-  switch (type) {
-    case prometheus::MetricType::Counter: return "counter";
-    case prometheus::MetricType::Gauge: return "gauge";
-    case prometheus::MetricType::Histogram: return "histogram";
-    default: return "other";
-  }
-}
-
-Labels LabelsOf(const prometheus::ClientMetric& metric) {
-  Labels labels;
-  for (const auto& label : metric.label) labels.emplace(label.name, label.value);
-  return labels;
-}
-
-// Of the one series with these labels; its number of observations where it is a histogram.
-double ValueOf(const Families& families, const std::string& name, const Labels& labels = {}) {
-  for (const auto& family : families) {
-    if (family.name != name) continue;
-    for (const auto& metric : family.metric) {
-      if (LabelsOf(metric) != labels) continue;
-      switch (family.type) {
-        case prometheus::MetricType::Counter: return metric.counter.value;
-        case prometheus::MetricType::Gauge: return metric.gauge.value;
-        default: return static_cast<double>(metric.histogram.sample_count);
-      }
-    }
-  }
-  ADD_FAILURE() << "no series " << name;
-  return -1;
-}
-
-// An engine on a manual backend, measured as the server measures it.
-class MetricsTest : public ::testing::Test {
- protected:
-  void Start(DeviceTraits traits = CpuTraits(), EngineOptions options = {}) {
-    backend_ = std::make_unique<ManualBackend>(
-        testing::ManualBackendOptions{.lanes = 2, .traits = std::move(traits)});
-    engine_ = std::make_unique<Engine>(options, std::vector<Backend*>{backend_.get()}, &observer_);
-    collector_ = std::make_shared<PoolCollector>(
-        *engine_, replies_, std::vector<const Backend*>{backend_.get()},
-        ServerFacts{.version = "1.2.3", .revision = "abc", .started = {}});
-  }
-  void TearDown() override {
-    if (backend_ != nullptr) backend_->CompleteAll();
-    engine_.reset();
-  }
-
-  std::shared_ptr<Call> Send(CallOptions options = {}, RequestId* id = nullptr) {
-    auto call = std::make_shared<Call>();
-    const StatusOr<RequestId> sent = engine_->Submit(MakeRequest(call, options));
-    EXPECT_TRUE(sent.ok()) << sent.status().ToString();
-    if (id != nullptr && sent.ok()) *id = *sent;
-    return call;
-  }
-
-  Families Scrape() const {
-    Families families = registry_->Collect();
-    const Families pools = collector_->Collect();
-    families.insert(families.end(), pools.begin(), pools.end());
-    return families;
-  }
-
-  // Every end that a request can have.
-  void RunOneOfEachKind() {
-    Send({.m = 0})->Wait();
-    const auto done = Send();
-    backend_->WaitForStarted(1);
-    const auto failed = Send();
-    backend_->WaitForStarted(2);
-    RequestId id = 0;
-    const auto cancelled = Send({}, &id);
-    const auto expired = Send({.deadline = SteadyClock::now() + std::chrono::milliseconds(5)});
-    engine_->Cancel(id);
-    expired->Wait();
-    LaneResult result;
-    result.times.kernel = std::chrono::microseconds(50);
-    backend_->CompleteNext(result);
-    result.status = Internal("device error");
-    backend_->CompleteNext(result);
-    failed->Wait();
-    engine_->StartDrain();
-    EXPECT_FALSE(engine_->Submit(MakeRequest(std::make_shared<Call>(), {})).ok());
-    engine_->WaitIdle(SteadyClock::time_point::max());
-  }
-
-  const std::shared_ptr<prometheus::Registry> registry_ = std::make_shared<prometheus::Registry>();
-  PrometheusObserver observer_{*registry_};
-  CallMetrics calls_{*registry_};
-  TuningMetrics tuning_{*registry_};
-  ReplyBudget replies_{100};
-  std::unique_ptr<ManualBackend> backend_;
-  std::unique_ptr<Engine> engine_;
-  std::shared_ptr<PoolCollector> collector_;
-};
-
-// "name type label,label" a family, sorted.
-std::set<std::string> ShapeOf(const Families& families) {
-  std::set<std::string> lines;
-  for (const auto& family : families) {
-    for (const auto& metric : family.metric) {
-      std::string line = family.name + " " + TypeName(family.type);
-      const char* separator = " ";
-      for (const auto& [name, value] : LabelsOf(metric)) {
-        line += separator + name;
-        separator = ",";
-      }
-      lines.insert(line);
-    }
-  }
-  return lines;
-}
-
-TEST_F(MetricsTest, ExportExactlyTheGoldenNamesTypesAndLabels) {
-  Start();
-  RunOneOfEachKind();
-  const std::set<std::string> exported = ShapeOf(Scrape());
-  const std::string path = std::string(GEMMD_GOLDEN_DIR) + "/metrics.txt";
-  if (std::getenv("GEMMD_UPDATE_GOLDEN") != nullptr) {
-    std::ofstream file(path);
-    for (const std::string& line : exported) file << line << "\n";
-    ASSERT_TRUE(file.flush().good()) << path;
-  }
-  std::ifstream file(path);
-  ASSERT_TRUE(file.good()) << path;
-  std::set<std::string> golden;
-  for (std::string line; std::getline(file, line);) golden.insert(line);
-  EXPECT_EQ(exported, golden);
-}
-
-TEST_F(MetricsTest, AreNamedByTheRulesOfPrometheus) {
-  Start();
-  for (const auto& family : Scrape()) {
-    EXPECT_EQ(family.name.rfind("gemmd_", 0), 0u) << family.name;
-    EXPECT_FALSE(family.help.empty()) << family.name;
-    EXPECT_EQ(family.help.find_first_of("\n\\"), std::string::npos) << family.name;
-    const bool counter = family.type == prometheus::MetricType::Counter;
-    EXPECT_EQ(::testing::Value(family.name, EndsWith("_total")), counter) << family.name;
-    EXPECT_THAT(family.name, Not(ContainsRegex("_(ms|us|ns|millis|kib|mib)(_|$)")));
-  }
-}
-
-TEST_F(MetricsTest, KeepTheirSeriesBelowThreeThousandOnEightDevices) {
-  Start();
-  const PoolCollector eight(*engine_, replies_, std::vector<const Backend*>(8, backend_.get()), {});
-  RunOneOfEachKind();
-  Families families = registry_->Collect();
-  const Families pools = eight.Collect();
-  families.insert(families.end(), pools.begin(), pools.end());
-  std::istringstream text(prometheus::TextSerializer().Serialize(families));
-  int series = 0;
-  for (std::string line; std::getline(text, line);) series += line.front() != '#' ? 1 : 0;
-  EXPECT_GT(series, 500);
-  EXPECT_LT(series, 3000);
-}
-
-TEST_F(MetricsTest, MakeNoNewSeriesWhileServing) {
-  Start();
-  const auto count = [this] {
-    size_t series = 0;
-    for (const auto& family : Scrape()) series += family.metric.size();
-    return series;
-  };
-  const size_t before = count();
-  RunOneOfEachKind();
-  EXPECT_EQ(count(), before);
-}
 
 TEST_F(MetricsTest, CountEveryEndOnce) {
   Start();
@@ -440,7 +251,7 @@ TEST_F(MetricsTest, AreScrapedOverHttpFromEverySource) {
   ASSERT_TRUE(server.ok()) << server.status().ToString();
   ASSERT_GT((*server)->port(), 0);
   EXPECT_EQ((*server)->address(), "127.0.0.1:" + std::to_string((*server)->port()));
-  const std::string answer = testing::HttpGet((*server)->port(), "/metrics");
+  const std::string answer = HttpGet((*server)->port(), "/metrics");
   EXPECT_THAT(answer, HasSubstr("200 OK"));
   EXPECT_THAT(answer, HasSubstr("gemmd_requests_total{code=\"OK\",method=\"Gemm\"} 0"));
   EXPECT_THAT(answer, HasSubstr("gemmd_queue_depth 0"));
@@ -461,7 +272,7 @@ TEST(MetricsServerTest, ConnectionsThatSayNothingDoNotHoldUpAScrape) {
               0);
   }
   const auto start = SteadyClock::now();
-  EXPECT_THAT(testing::HttpGet((*server)->port(), "/metrics"), HasSubstr("200 OK"));
+  EXPECT_THAT(HttpGet((*server)->port(), "/metrics"), HasSubstr("200 OK"));
   EXPECT_LT(SteadyClock::now() - start, std::chrono::seconds(15));
   for (const int fd : silent) ::close(fd);
 }
@@ -493,4 +304,4 @@ TEST(MetricsServerTest, AnUnknownHostIsAnErrorThatNamesIt) {
 }
 
 }  // namespace
-}  // namespace gemmd
+}  // namespace gemmd::testing
