@@ -20,7 +20,7 @@ std::vector<double> RequestBounds() {
 }
 std::vector<double> PhaseBounds() { return GeometricBounds(1e-6, 4, 14); }  // 1 us .. 67 s
 // Wide steps: a series for each bound, kernel and stage count.
-std::vector<double> KernelBounds() { return GeometricBounds(2e-6, 5, 8); }  // 2 us .. 0.16 s
+std::vector<double> KernelBounds() { return GeometricBounds(4e-6, 8, 6); }  // 4 us .. 0.13 s
 std::vector<double> ByteBounds() { return GeometricBounds(1024, 4, 12); }   // 1 KiB .. 4 GiB
 
 double Seconds(Nanoseconds time) { return std::chrono::duration<double>(time).count(); }
