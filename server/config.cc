@@ -29,6 +29,7 @@ constexpr int64_t kMaxPoolBytes = int64_t{1} << 40;
 struct Texts {
   std::string listen = "127.0.0.1:50051";
   std::string metrics = "127.0.0.1:9464";
+  std::string gpu_gauges = "on";
   std::string allow_remote = "false";
   std::string port_file;
   std::string backend = "auto";
@@ -58,6 +59,8 @@ struct Setting {
 constexpr Setting kSettings[] = {
     {"listen", &Texts::listen, "HOST:PORT", "Address of the gRPC service; port 0 takes a free one"},
     {"metrics", &Texts::metrics, "HOST:PORT", "Address of /metrics, or off"},
+    {"gpu-gauges", &Texts::gpu_gauges, "on|off",
+     "Power, clocks and so on of the GPUs in /metrics; off where another exporter has them"},
     {"port-file", &Texts::port_file, "PATH", "Write the bound addresses here once serving"},
     {"backend", &Texts::backend, "auto|cuda|cpu", "What multiplies"},
     {"devices", &Texts::devices, "N,N,...", "CUDA ordinals, or all"},
@@ -208,6 +211,7 @@ Status FillNetwork(const Texts& texts, Config* config) {
     }
     RETURN_IF_ERROR(CheckReach("metrics", config->metrics, config->allow_remote));
   }
+  ASSIGN_OR_RETURN(config->gpu_gauges, ParseBool("gpu-gauges", texts.gpu_gauges, "on or off"));
   config->port_file = texts.port_file;
   return OkStatus();
 }
@@ -406,6 +410,7 @@ std::string Config::ToString() const {
   const std::pair<const char*, std::string> lines[] = {
       {"listen", listen.ToString()},
       {"metrics", metrics_enabled ? metrics.ToString() : "off"},
+      {"gpu-gauges", gpu_gauges ? "on" : "off"},
       {"allow-remote", allow_remote ? "true" : "false"},
       {"port-file", port_file},
       {"backend", kBackends[static_cast<int>(backend.choice)]},

@@ -27,6 +27,7 @@ struct Config {
   Endpoint listen{"127.0.0.1", 50051};
   bool metrics_enabled = true;
   Endpoint metrics{"127.0.0.1", 9464};
+  bool gpu_gauges = true;     // in the metrics, of the CUDA devices that serve
   bool allow_remote = false;  // endpoints other than loopback
   std::string port_file;      // empty: none
 

@@ -13,6 +13,7 @@
 #include "server/engine/reply_budget.h"
 #include "server/engine/totals.h"
 #include "server/metrics/call_metrics.h"
+#include "server/metrics/gpu_collector.h"
 #include "server/metrics/metrics_server.h"
 #include "server/metrics/pool_collector.h"
 #include "server/metrics/prometheus_observer.h"
@@ -131,6 +132,15 @@ class SaveLog {  // Thread-safe.
   std::set<std::string> told_ GUARDED_BY(mu_);
 };
 
+std::vector<GpuDevice> Gpus(const std::vector<const Backend*>& backends) {
+  std::vector<GpuDevice> gpus;
+  for (const Backend* backend : backends) {
+    const DeviceTraits& traits = backend->traits();
+    if (traits.kind == DeviceKind::kCuda) gpus.push_back({traits.ordinal, traits.uuid});
+  }
+  return gpus;
+}
+
 RpcOptions MakeRpcOptions(const Config& config, const BuildFacts& build,
                           const std::string& backend_reason) {
   RpcOptions out;
@@ -223,10 +233,15 @@ StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, BackendSet
     facts.version = build.version;
     facts.revision = build.revision;
     facts.tuning_file_loaded = tuning_file_loaded;
-    const auto pools =
-        std::make_shared<PoolCollector>(*parts->engine, parts->replies, readers, facts);
+    std::vector<std::shared_ptr<prometheus::Collectable>> sources = {
+        parts->registry,
+        std::make_shared<PoolCollector>(*parts->engine, parts->replies, readers, facts)};
+    std::vector<GpuDevice> gpus = Gpus(readers);
+    if (config.gpu_gauges && !gpus.empty()) {
+      sources.push_back(std::make_shared<GpuCollector>(std::move(gpus), GpuOptions{}, parts->log));
+    }
     ASSIGN_OR_RETURN(parts->metrics,
-                     MetricsServer::Start(config.metrics.ToString(), {parts->registry, pools}));
+                     MetricsServer::Start(config.metrics.ToString(), std::move(sources)));
   }
   ASSIGN_OR_RETURN(
       parts->rpc, RpcServer::Start(

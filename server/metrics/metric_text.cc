@@ -1,5 +1,7 @@
 #include "server/metrics/metric_text.h"
 
+#include <utility>
+
 namespace gemmd {
 
 std::string LabelText(std::string_view text) {
@@ -16,6 +18,22 @@ std::vector<double> GeometricBounds(double first, double factor, int count) {
     bounds.push_back(bound);
   }
   return bounds;
+}
+
+prometheus::MetricFamily GaugeFamily(std::string name, std::string help) {
+  prometheus::MetricFamily family;
+  family.name = std::move(name);
+  family.help = std::move(help);
+  family.type = prometheus::MetricType::Gauge;
+  return family;
+}
+
+void AddGauge(prometheus::MetricFamily& family, std::vector<prometheus::ClientMetric::Label> labels,
+              double value) {
+  prometheus::ClientMetric metric;
+  metric.label = std::move(labels);
+  metric.gauge.value = value;
+  family.metric.push_back(std::move(metric));
 }
 
 }  // namespace gemmd

@@ -1,9 +1,13 @@
-// What every metric here shares: bounds of histograms, and text that is safe as a label.
+// What the metrics here share: bounds of histograms, gauges that are made at a scrape, and text
+// that is safe as a label.
 #pragma once
 
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include <prometheus/client_metric.h>
+#include <prometheus/metric_family.h>
 
 namespace gemmd {
 
@@ -14,5 +18,10 @@ std::string LabelText(std::string_view text);
 
 // first, first * factor, ... : `count` of them.
 std::vector<double> GeometricBounds(double first, double factor, int count);
+
+// A family without series, and one series for it.
+prometheus::MetricFamily GaugeFamily(std::string name, std::string help);
+void AddGauge(prometheus::MetricFamily& family, std::vector<prometheus::ClientMetric::Label> labels,
+              double value);
 
 }  // namespace gemmd

@@ -8,27 +8,11 @@
 namespace gemmd {
 namespace {
 
-using prometheus::ClientMetric;
 using prometheus::MetricFamily;
-
-MetricFamily GaugeFamily(std::string name, std::string help) {
-  MetricFamily family;
-  family.name = std::move(name);
-  family.help = std::move(help);
-  family.type = prometheus::MetricType::Gauge;
-  return family;
-}
-
-void AddValue(MetricFamily& family, std::vector<ClientMetric::Label> labels, double value) {
-  ClientMetric metric;
-  metric.label = std::move(labels);
-  metric.gauge.value = value;
-  family.metric.push_back(std::move(metric));
-}
 
 MetricFamily Single(std::string name, std::string help, double value) {
   MetricFamily family = GaugeFamily(std::move(name), std::move(help));
-  AddValue(family, {}, value);
+  AddGauge(family, {}, value);
   return family;
 }
 
@@ -38,8 +22,8 @@ std::string DeviceLabel(const Backend& backend) { return std::to_string(backend.
 void AddShare(MetricFamily& family, const Backend& backend, const char* first, const char* rest,
               int64_t used, int64_t total) {
   const std::string device = DeviceLabel(backend);
-  AddValue(family, {{"device", device}, {"state", first}}, static_cast<double>(used));
-  AddValue(family, {{"device", device}, {"state", rest}}, static_cast<double>(total - used));
+  AddGauge(family, {{"device", device}, {"state", first}}, static_cast<double>(used));
+  AddGauge(family, {{"device", device}, {"state", rest}}, static_cast<double>(total - used));
 }
 
 }  // namespace
@@ -48,11 +32,11 @@ PoolCollector::PoolCollector(const Engine& engine, const ReplyBudget& replies,
                              std::vector<const Backend*> backends, const ServerFacts& facts)
     : engine_(engine), replies_(replies), backends_(std::move(backends)) {
   MetricFamily build = GaugeFamily("gemmd_build_info", "1; what this server was built from.");
-  AddValue(build, {{"version", LabelText(facts.version)}, {"revision", LabelText(facts.revision)}},
+  AddGauge(build, {{"version", LabelText(facts.version)}, {"revision", LabelText(facts.revision)}},
            1);
   MetricFamily devices = GaugeFamily("gemmd_device_info", "1 for each device that serves.");
   for (const Backend* backend : backends_) {
-    AddValue(devices,
+    AddGauge(devices,
              {{"device", DeviceLabel(*backend)},
               {"name", LabelText(backend->traits().name)},
               {"uuid", LabelText(backend->traits().uuid)}},

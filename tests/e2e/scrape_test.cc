@@ -21,12 +21,14 @@
 #include "tests/e2e/async_call.h"
 #include "tests/e2e/process.h"
 #include "tests/e2e/server_fixture.h"
+#include "tests/support/fake_nvml.h"
 #include "tests/support/http_get.h"
 
 namespace gemmd::testing {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 // The exposition at "127.0.0.1:PORT"; empty when there is none.
@@ -233,6 +235,48 @@ TEST_F(ScrapeTest, AReplyThatNobodyTakesCountsAsCancelledInTheReply) {
   call->Finish(&response, &status, nullptr);
   ASSERT_TRUE(queue.Next(&tag, &ok));
   EXPECT_EQ(status.error_code(), grpc::StatusCode::CANCELLED);
+}
+
+// A device that the fake NVML knows, which the loader takes for the real one.
+class GpuScrapeTest : public ScrapeTest {
+ protected:
+  void SetUp() override {
+    ASSERT_NE(nvml_, nullptr) << GEMMD_FAKE_NVML;
+    nvml_->Reset();
+    gpu_.traits = H200Traits();
+    gpu_.traits.uuid = kSecondGpu;
+    gpu_.traits.ordinal = 3;
+  }
+  // Ends the server, so that nothing of it may still be about to read.
+  void ExpectNoGauges() {
+    EXPECT_THAT(Scrape(server_->metrics_address()), Not(HasSubstr("gemmd_gpu_")));
+    server_.reset();
+    EXPECT_EQ(nvml_->calls("nvmlInit_v2"), 0);
+  }
+
+  FakeNvml* const nvml_ = FakeNvml::Get();
+  ManualBackendOptions gpu_;
+};
+
+TEST_F(GpuScrapeTest, DevicesThatServeHaveGaugesUnderTheirLabel) {
+  StartOnManual(gpu_);
+  const std::string power = "gemmd_gpu_power_watts{device=\"3\"}";
+  Until([&] { return Read().count(power) > 0; });
+  EXPECT_EQ(Value(Read(), power), 71.5);
+  EXPECT_EQ(Value(Read(), "gemmd_gpu_throttle_reason{device=\"3\",reason=\"gpu_idle\"}"), 1);
+  EXPECT_EQ(Value(Read(), "gemmd_lanes{device=\"3\",state=\"idle\"}"), 1);
+}
+
+TEST_F(GpuScrapeTest, NothingIsReadWhereGaugesAreOff) {
+  config_.gpu_gauges = false;
+  StartOnManual(gpu_);
+  manual_ = nullptr;
+  ExpectNoGauges();
+}
+
+TEST_F(GpuScrapeTest, NothingIsReadOnTheCpu) {
+  StartOnCpu();
+  ExpectNoGauges();
 }
 
 TEST(CallMethodsTest, AreAllThatTheServicesDeclare) {

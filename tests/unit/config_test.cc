@@ -70,6 +70,7 @@ TEST(ConfigTest, DefaultsAreLoopbackWithMetrics) {
   EXPECT_EQ(config.listen, (Endpoint{"127.0.0.1", 50051}));
   EXPECT_EQ(config.metrics, (Endpoint{"127.0.0.1", 9464}));
   EXPECT_TRUE(config.metrics_enabled);
+  EXPECT_TRUE(config.gpu_gauges);
   EXPECT_FALSE(config.allow_remote);
   EXPECT_EQ(config.backend.choice, BackendChoice::kAuto);
   EXPECT_TRUE(config.backend.devices.empty());
@@ -84,6 +85,7 @@ TEST(ConfigTest, EverySettingIsRead) {
   const Config config = ParseOk({"--listen",
                                  "localhost:0",
                                  "--metrics=off",
+                                 "--gpu-gauges=off",
                                  "--port-file",
                                  "/tmp/ports",
                                  "--backend",
@@ -118,6 +120,7 @@ TEST(ConfigTest, EverySettingIsRead) {
                                  "--allow-remote"});
   EXPECT_EQ(config.listen, (Endpoint{"localhost", 0}));
   EXPECT_FALSE(config.metrics_enabled);
+  EXPECT_FALSE(config.gpu_gauges);
   EXPECT_EQ(config.port_file, "/tmp/ports");
   EXPECT_EQ(config.backend.choice, BackendChoice::kCpu);
   EXPECT_EQ(config.backend.devices, (std::vector<int>{0, 2}));

@@ -1,15 +1,21 @@
 // The golden list is rewritten from what the code exports by
 //   GEMMD_UPDATE_GOLDEN=1 build/cpu/bin/metrics_test
+#include <chrono>
 #include <cstdlib>
 #include <fstream>
+#include <memory>
 #include <set>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <prometheus/text_serializer.h>
 
+#include "server/metrics/gpu_collector.h"
+#include "tests/support/fake_nvml.h"
+#include "tests/unit/log_lines.h"
 #include "tests/unit/metrics_fixture.h"
 
 namespace gemmd::testing {
@@ -45,10 +51,38 @@ std::set<std::string> ShapeOf(const Families& families) {
   return lines;
 }
 
-TEST_F(MetricsTest, ExportExactlyTheGoldenNamesTypesAndLabels) {
-  Start();
+// With the gauges of GPUs.
+class MetricNamesTest : public MetricsTest {
+ protected:
+  void StartWithGpus(int count) {
+    Start();
+    FakeNvml* const nvml = FakeNvml::Get();
+    ASSERT_NE(nvml, nullptr) << GEMMD_FAKE_NVML;
+    nvml->Reset();
+    std::vector<GpuDevice> devices;
+    for (int i = 0; i < count; ++i) devices.push_back({i, kFirstGpu});
+    GpuOptions options;
+    options.library = GEMMD_FAKE_NVML;
+    options.interval = std::chrono::milliseconds(1);
+    gpus_ = std::make_unique<GpuCollector>(devices, options, log_.logger());
+    // The first of the second reading: all of the first is there.
+    nvml->WaitForCalls("nvmlDeviceGetTemperature", count + 1);
+  }
+
+  Families ScrapeAll() const { return And(Scrape(), gpus_->Collect()); }
+  static Families And(Families families, const Families& more) {
+    families.insert(families.end(), more.begin(), more.end());
+    return families;
+  }
+
+  LogLines log_;
+  std::unique_ptr<GpuCollector> gpus_;
+};
+
+TEST_F(MetricNamesTest, ExportExactlyTheGoldenNamesTypesAndLabels) {
+  StartWithGpus(1);
   RunOneOfEachKind();
-  const std::set<std::string> exported = ShapeOf(Scrape());
+  const std::set<std::string> exported = ShapeOf(ScrapeAll());
   const std::string path = std::string(GEMMD_GOLDEN_DIR) + "/metrics.txt";
   if (std::getenv("GEMMD_UPDATE_GOLDEN") != nullptr) {
     std::ofstream file(path);
@@ -62,9 +96,9 @@ TEST_F(MetricsTest, ExportExactlyTheGoldenNamesTypesAndLabels) {
   EXPECT_EQ(exported, golden);
 }
 
-TEST_F(MetricsTest, AreNamedByTheRulesOfPrometheus) {
-  Start();
-  for (const auto& family : Scrape()) {
+TEST_F(MetricNamesTest, AreNamedByTheRulesOfPrometheus) {
+  StartWithGpus(1);
+  for (const auto& family : ScrapeAll()) {
     EXPECT_EQ(family.name.rfind("gemmd_", 0), 0u) << family.name;
     EXPECT_FALSE(family.help.empty()) << family.name;
     EXPECT_EQ(family.help.find_first_of("\n\\"), std::string::npos) << family.name;
@@ -74,13 +108,11 @@ TEST_F(MetricsTest, AreNamedByTheRulesOfPrometheus) {
   }
 }
 
-TEST_F(MetricsTest, KeepTheirSeriesBelowThreeThousandOnEightDevices) {
-  Start();
+TEST_F(MetricNamesTest, KeepTheirSeriesBelowThreeThousandOnEightDevices) {
+  StartWithGpus(8);
   const PoolCollector eight(*engine_, replies_, std::vector<const Backend*>(8, backend_.get()), {});
   RunOneOfEachKind();
-  Families families = registry_->Collect();
-  const Families pools = eight.Collect();
-  families.insert(families.end(), pools.begin(), pools.end());
+  const Families families = And(And(registry_->Collect(), eight.Collect()), gpus_->Collect());
   std::istringstream text(prometheus::TextSerializer().Serialize(families));
   int series = 0;
   for (std::string line; std::getline(text, line);) series += line.front() != '#' ? 1 : 0;
@@ -88,7 +120,7 @@ TEST_F(MetricsTest, KeepTheirSeriesBelowThreeThousandOnEightDevices) {
   EXPECT_LT(series, 3000);
 }
 
-TEST_F(MetricsTest, MakeNoNewSeriesWhileServing) {
+TEST_F(MetricNamesTest, MakeNoNewSeriesWhileServing) {
   Start();
   const auto count = [this] {
     size_t series = 0;
