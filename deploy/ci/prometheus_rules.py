@@ -15,6 +15,8 @@ import sys
 
 import yaml
 
+from promql import GROUPINGS, Expression, matches
+
 RUNBOOKS = "deploy/prometheus/runbooks.md"
 RUNBOOK_PARTS = ("Means", "See", "Causes", "Do")
 SEVERITIES = ("critical", "warning", "info")
@@ -24,87 +26,11 @@ TARGET_LABELS = {"job", "instance"}
 TARGET_METRICS = {"up", "scrape_duration_seconds", "scrape_samples_scraped",
                   "scrape_samples_post_metric_relabeling", "scrape_series_added"}
 
-TOKEN = re.compile(r"""\#[^\n]*|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\[[^\]]*\]"""
-                   r"|[A-Za-z_:][\w:]*|\d[\w.]*|=~|!~|!=|[(){},=]")
-GROUPINGS = {"by", "without"}
-LABEL_LISTS = GROUPINGS | {"on", "ignoring", "group_left", "group_right"}
-WORDS = {"and", "or", "unless", "bool", "offset", "start", "end", "inf", "nan", "atan2"}
-MEANS = {"avg", "avg_over_time"}
-
-Series = collections.namedtuple("Series", "at name matchers")  # matchers: [(label, operator, value)]
-Labels = collections.namedtuple("Labels", "word names operand")  # operand: its tokens, a range
-
-
-def closing(tokens, opening):
-    """The index of the parenthesis that closes the one at `opening`."""
-    depth = 0
-    for i in range(opening, len(tokens)):
-        depth += {"(": 1, ")": -1}.get(tokens[i], 0)
-        if depth == 0:
-            return i
-    raise ValueError("a parenthesis is not closed")
-
-
-class Expression:
-    """What a PromQL expression names. It is one that promtool has taken: only names are looked for."""
-
-    def __init__(self, text):
-        tokens = [t for t in TOKEN.findall(text) if t[0] not in "#["] + [""]
-        self.series, self.labels, self.means = [], [], []
-        at = 0
-        try:
-            while tokens[at]:
-                at = self._read(tokens, at)
-        except ValueError as error:
-            raise ValueError(f"{error}: {text}") from error
-
-    def names_in(self, operand):
-        return {s.name for s in self.series if s.at in operand}
-
-    def _read(self, tokens, at):
-        """Reads what starts at `at`; returns where the next thing starts."""
-        token, follows = tokens[at], tokens[at + 1]
-        if token in LABEL_LISTS:
-            if follows != "(":
-                return at + 1
-            end = closing(tokens, at + 1)
-            operand = range(0, len(tokens))
-            if token in GROUPINGS:
-                operand = self._operand(tokens, end + 1)
-            self.labels.append(Labels(token, [t for t in tokens[at + 2:end] if t != ","], operand))
-            return end + 1
-        if token == "{":
-            end = tokens.index("}", at)
-            if not self.series or self.series[-1].at != at - 1:
-                raise ValueError("a selector has no metric before its braces")
-            matchers = " ".join(tokens[at + 1:end])
-            self.series[-1].matchers.extend(
-                (label, operator, value[1:-1]) for label, operator, value in
-                re.findall(r"""(\w+) (=~|!~|!=|=) ("[^"]*"|'[^']*')""", matchers))
-            return end + 1
-        if token in MEANS:
-            start = at + 1
-            if follows in GROUPINGS:
-                start = closing(tokens, at + 2) + 1
-            self.means.append(self._operand(tokens, start))
-        elif (re.match(r"[A-Za-z_:]", token) and token not in WORDS and follows != "("
-              and follows not in GROUPINGS):
-            self.series.append(Series(at, token, []))
-        return at + 1
-
-    @staticmethod
-    def _operand(tokens, opening):
-        if tokens[opening] != "(":
-            raise ValueError("'by' and 'without' stand before the operand here")
-        return range(opening, closing(tokens, opening) + 1)
-
 
 def selects(wanted, series):
     """Whether the selector `wanted` finds `series`, of which every label is given."""
     labels = {label: value for label, _, value in series.matchers}
-    return wanted.name == series.name and all(
-        bool(re.fullmatch(value if "~" in operator else re.escape(value), labels.get(label, "")))
-        == (operator in ("=", "=~")) for label, operator, value in wanted.matchers)
+    return wanted.name == series.name and all(matches(matcher, labels) for matcher in wanted.matchers)
 
 
 def level(record):
