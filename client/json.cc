@@ -1,9 +1,9 @@
 #include "client/json.h"
 
-#include <charconv>
 #include <cmath>
 #include <cstdio>
 
+#include "kernels/core/text.h"
 #include "kernels/core/utf8.h"
 
 namespace gemmd {
@@ -28,12 +28,7 @@ Json::Json(std::string_view value) : text_("\"") {
   text_ += '"';
 }
 
-Json::Json(double value) : text_("null") {
-  if (!std::isfinite(value)) return;
-  char digits[32];
-  const auto end = std::to_chars(digits, digits + sizeof(digits), value);
-  text_.assign(digits, end.ptr);
-}
+Json::Json(double value) : text_(std::isfinite(value) ? Exact(value) : "null") {}
 
 void Json::Append(const std::string& item) {
   const char close = text_.back();

@@ -156,6 +156,16 @@ int64_t PartsOf(const KernelConfig& c, const TileShape& shape, const Plan& plan)
   return tiles * plan.split_k;
 }
 
+// Parts that the busiest of the blocks computes, one after another.
+int64_t TurnsOf(int64_t parts, const Plan& plan, const DeviceTraits& traits) {
+  return CeilDiv(parts, std::min(parts, BlocksAtOnce(plan, traits)));
+}
+
+// K steps of the longest part.
+int64_t StepsOfPart(const TileShape& shape, const Plan& plan) {
+  return CeilDiv(shape.k_tiles, plan.split_k);
+}
+
 // What a row of a box counts for, of an operand stored like that.
 double LinesOfRow(const MatrixLayout& layout, int64_t element_bytes, bool k_across,
                   double shared_sector) {
@@ -213,7 +223,7 @@ struct TmaLaunch {
         shape(ShapeOf(config, problem)),
         parts(PartsOf(config, shape, its_plan)),
         blocks(std::min(parts, BlocksAtOnce(its_plan, its_traits))),
-        steps(static_cast<double>(CeilDiv(shape.k_tiles, its_plan.split_k))),
+        steps(static_cast<double>(StepsOfPart(shape, its_plan))),
         store_bytes(1.0 * config.block_m * config.block_n * ResultBytes() *
                     (problem.reads_c() ? 2 : 1) * PartLines()),
         asks(Asks()),
@@ -225,8 +235,7 @@ struct TmaLaunch {
   }
   double PartLines() const { return c.block_n * ResultBytes() % 128 != 0 ? kPartLines : 1; }
 
-  // Parts that the busiest block computes, one after another.
-  int64_t turns() const { return CeilDiv(parts, blocks); }
+  int64_t turns() const { return TurnsOf(parts, plan, traits); }
   int64_t blocks_of_last_turn() const { return parts - (turns() - 1) * blocks; }
 
   bool shares_a() const { return plan.pair && !PairsAlongM(c); }
@@ -401,15 +410,13 @@ int64_t StepsOfBlock(const KernelConfig& c, const GemmProblem& p, const Plan& pl
                      const DeviceTraits& traits) {
   const TileShape shape = ShapeOf(c, p);
   if (c.family != Family::kTmaWgmma) return shape.k_tiles;
-  const int64_t parts = PartsOf(c, shape, plan);
-  const int64_t turns = CeilDiv(parts, std::min(parts, BlocksAtOnce(plan, traits)));
-  return turns * CeilDiv(shape.k_tiles, plan.split_k);
+  return TurnsOf(PartsOf(c, shape, plan), plan, traits) * StepsOfPart(shape, plan);
 }
 
 int64_t StagesOfUse(const KernelConfig& c, const GemmProblem& p, const Plan& plan,
                     const DeviceTraits& traits) {
   const int64_t steps = StepsOfBlock(c, p, plan, traits);
-  const bool one_step_parts = CeilDiv(ShapeOf(c, p).k_tiles, plan.split_k) == 1;
+  const bool one_step_parts = StepsOfPart(ShapeOf(c, p), plan) == 1;
   return c.family == Family::kTmaWgmma && one_step_parts ? std::min<int64_t>(steps, 2) : steps;
 }
 
