@@ -16,6 +16,7 @@
 #include "kernels/core/gemm_types.h"
 #include "kernels/core/status.h"
 #include "kernels/core/timing.h"
+#include "kernels/pc_sampler.h"
 #include "kernels/plan/plan.h"
 #include "kernels/plan/plan_timer.h"
 
@@ -115,6 +116,16 @@ class Backend {  // Thread-safe. Outlives every lease.
   // lanes. CANCELLED soon after a request on `stop`; INTERNAL where what was measured cannot be.
   // Precondition: CheckCalibrates() is OK.
   virtual StatusOr<Calibration> Calibrate(std::stop_token stop) = 0;
+
+  // Null where there is none, and sampling_status() says why. Owned by the backend.
+  virtual PcSampler* sampler() { return nullptr; }
+  // UNIMPLEMENTED where kernels have no program counters to sample; FAILED_PRECONDITION where it
+  // was not asked for, or another profiler is attached; UNAVAILABLE and PERMISSION_DENIED as the
+  // library and the driver have it.
+  virtual Status sampling_status() const {
+    return Unimplemented("the " + std::string(name()) +
+                         " backend has no program counters to sample");
+  }
 
   // Called after every release of a lease, from the releasing thread, with no lock held. Set once,
   // before the first lease.

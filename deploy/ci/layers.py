@@ -40,6 +40,7 @@ MODULE_OF_PATH = {
     "kernels/core/": "core",
     "kernels/plan/": "plan",
     "kernels/backend.h": "backend",
+    "kernels/pc_sampler.h": "backend",
     "kernels/cpu/": "cpu",
     "kernels/cuda/": "cuda",
     "kernels/": "backends",

@@ -12,6 +12,7 @@
 #include "kernels/cuda/calibration.h"
 #include "kernels/cuda/cuda_lane.h"
 #include "kernels/cuda/cuda_plan_timer.h"
+#include "kernels/cuda/cupti_sampler.h"
 #include "kernels/cuda/device_image.h"
 #include "kernels/cuda/handles.h"
 #include "kernels/cuda/launcher.h"
@@ -28,6 +29,8 @@ class CudaBackend : public Backend {
         pinned_(std::move(pinned)),
         device_arena_(options.device_pool_bytes),
         pinned_arena_(options.pinned_pool_bytes) {}
+
+  void SetSampler(StatusOr<std::unique_ptr<PcSampler>> sampler) { sampler_ = std::move(sampler); }
 
   Status AddLanes(int count) {
     MutexLock lock(mu_);
@@ -91,6 +94,9 @@ class CudaBackend : public Backend {
     return FitCalibration(samples, traits_);
   }
 
+  PcSampler* sampler() override { return sampler_.ok() ? sampler_->get() : nullptr; }
+  Status sampling_status() const override { return sampler_.status(); }
+
   void SetReleaseListener(std::function<void()> listener) override {
     listener_ = std::move(listener);
   }
@@ -133,6 +139,8 @@ class CudaBackend : public Backend {
   const DeviceTraits traits_;
   const DeviceBuffer device_;
   const PinnedBuffer pinned_;
+  StatusOr<std::unique_ptr<PcSampler>> sampler_ =
+      FailedPrecondition("pc-sampling=off: this server samples no program counters");
   std::function<void()> listener_;  // set once, before the first lease
   std::atomic<bool> healthy_{true};
 
@@ -143,6 +151,11 @@ class CudaBackend : public Backend {
   std::map<CudaLane*, Blocks> blocks_ GUARDED_BY(mu_);
   std::vector<std::unique_ptr<CudaLane>> lanes_ GUARDED_BY(mu_);  // first to go
 };
+
+StatusOr<std::unique_ptr<PcSampler>> MakeSampler() {
+  ASSIGN_OR_RETURN(auto kernels, KernelFunctions());
+  return MakeCuptiSampler(std::move(kernels));
+}
 
 template <typename T>
 StatusOr<T> NamePool(StatusOr<T> buffer, const char* flag, int64_t bytes) {
@@ -156,6 +169,7 @@ StatusOr<T> NamePool(StatusOr<T> buffer, const char* flag, int64_t bytes) {
 StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(int ordinal, const CudaBackendOptions& options) {
   ASSIGN_OR_RETURN(DeviceTraits traits, ProbeCudaDevice(ordinal));
   RETURN_IF_CUDA_ERROR(cudaSetDevice(ordinal));
+  if (options.pc_sampling) (void)WatchLoadedCode();  // its failure is the sampler's too
   if (Status status = PrepareKernels(); !status.ok()) {
     return Status(status.code(), "device " + std::to_string(ordinal) + " (" + traits.name +
                                      ") cannot run this build's kernels: " + status.message());
@@ -167,6 +181,7 @@ StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(int ordinal, const CudaBacken
   auto backend = std::make_unique<CudaBackend>(std::move(traits), std::move(device),
                                                std::move(pinned), options);
   RETURN_IF_ERROR(backend->AddLanes(options.lanes));
+  if (options.pc_sampling) backend->SetSampler(MakeSampler());
   return std::unique_ptr<Backend>(std::move(backend));
 }
 

@@ -4,12 +4,14 @@
 #include <array>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/gemv_params.h"
 #include "kernels/cuda/sum_parts.h"
 #include "kernels/cuda/tensor_map.h"
 #include "kernels/cuda/tma_params.h"
+#include "kernels/pc_sampler.h"
 #include "kernels/plan/gemv_shape.h"
 
 namespace gemmd {
@@ -24,10 +26,10 @@ namespace {
 using EntryFn = const void* (*)(DType, Op, Op);
 
 template <size_t... kRows>
-constexpr std::array<EntryFn, sizeof...(kRows)> AllEntries(std::index_sequence<kRows...>) {
+constexpr std::array<EntryFn, sizeof...(kRows)> RowEntries(std::index_sequence<kRows...>) {
   return {&KernelEntry<static_cast<int>(kRows)>...};
 }
-constexpr auto kEntries = AllEntries(std::make_index_sequence<kKernelRows>{});
+constexpr auto kEntries = RowEntries(std::make_index_sequence<kKernelRows>{});
 
 constexpr int kMaxGridZ = 65535;
 constexpr int kEpilogueThreads = 256;
@@ -264,46 +266,80 @@ Status LaunchTma(const void* entry, const GemmProblem& problem, const Plan& plan
   return leaves_parts ? LaunchSum(problem, params, gemm, blocks, sms, stream) : OkStatus();
 }
 
-}  // namespace
-
-Status PrepareKernels() {
-  int device = 0, smem_limit = 0, major = 0, minor = 0;
+StatusOr<bool> IsHopper() {
+  int device = 0, major = 0, minor = 0;
   RETURN_IF_CUDA_ERROR(cudaGetDevice(&device));
-  RETURN_IF_CUDA_ERROR(
-      cudaDeviceGetAttribute(&smem_limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
   RETURN_IF_CUDA_ERROR(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
   RETURN_IF_CUDA_ERROR(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
-  const bool hopper = major == 9 && minor == 0;
+  return major == 9 && minor == 0;
+}
+
+struct EntryOfKernel {
+  const void* entry;
+  int kernel;  // as of PcSamples
+};
+
+// Of every function that Launch may launch.
+std::vector<EntryOfKernel> AllEntries(bool hopper) {
+  std::vector<EntryOfKernel> all;
   for (int row = 0; row < kKernelRows; ++row) {
     // There is code for these on no other device.
     if (kKernelTable[row].config.family == Family::kTmaWgmma && !hopper) continue;
     for (const DType type : {DType::kF16, DType::kBF16, DType::kF32}) {
       for (const Op op_a : {Op::kN, Op::kT}) {
         for (const Op op_b : {Op::kN, Op::kT}) {
-          const void* entry = kEntries[row](type, op_a, op_b);
-          if (entry == nullptr) continue;
-          RETURN_IF_ERROR(PrepareKernel(entry, kKernelTable[row].config, smem_limit));
+          const void* const entry = kEntries[row](type, op_a, op_b);
+          if (entry != nullptr) all.push_back({entry, row});
         }
       }
     }
   }
   for (const DType type : {DType::kF16, DType::kBF16, DType::kF32}) {
-    RETURN_IF_ERROR(Load(SumPartsEntry(type)));
-    if (!hopper) continue;  // there are parts on no other device
-    RETURN_IF_CUDA_ERROR(
-        cudaFuncSetAttribute(SumPartsEntry(type), cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             static_cast<int>(kSmemBytesOfSm / (kLeastSumBlocksPerSm + 1))));
+    all.push_back({SumPartsEntry(type), kSumPartsKernel});
   }
   for (const DType type : {DType::kF16, DType::kBF16}) {
     for (const int vectors : {1, 2, kMostVectors}) {
       for (const bool matrix : {false, true}) {
         for (const bool of_vectors : {false, true}) {
-          RETURN_IF_ERROR(Load(GemvEntry(type, vectors, matrix, of_vectors)));
+          all.push_back({GemvEntry(type, vectors, matrix, of_vectors), RowOfFamily(Family::kGemv)});
         }
       }
     }
   }
+  return all;
+}
+
+}  // namespace
+
+Status PrepareKernels() {
+  int device = 0, smem_limit = 0;
+  RETURN_IF_CUDA_ERROR(cudaGetDevice(&device));
+  RETURN_IF_CUDA_ERROR(
+      cudaDeviceGetAttribute(&smem_limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+  ASSIGN_OR_RETURN(const bool hopper, IsHopper());
+  for (const EntryOfKernel& one : AllEntries(hopper)) {
+    if (one.kernel < kKernelRows) {
+      RETURN_IF_ERROR(PrepareKernel(one.entry, kKernelTable[one.kernel].config, smem_limit));
+      continue;
+    }
+    RETURN_IF_ERROR(Load(one.entry));
+    if (!hopper) continue;  // there are parts on no other device
+    RETURN_IF_CUDA_ERROR(
+        cudaFuncSetAttribute(one.entry, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             static_cast<int>(kSmemBytesOfSm / (kLeastSumBlocksPerSm + 1))));
+  }
   return OkStatus();
+}
+
+StatusOr<std::map<std::string, int>> KernelFunctions() {
+  std::map<std::string, int> functions;
+  ASSIGN_OR_RETURN(const bool hopper, IsHopper());
+  for (const EntryOfKernel& one : AllEntries(hopper)) {
+    const char* name = nullptr;
+    RETURN_IF_CUDA_ERROR(cudaFuncGetName(&name, one.entry));
+    functions.emplace(name, one.kernel);
+  }
+  return functions;
 }
 
 Status Launch(const GemmProblem& problem, const Plan& plan, GemmParams params,

@@ -1,6 +1,9 @@
 // From a plan to a kernel on a stream.
 #pragma once
 
+#include <map>
+#include <string>
+
 #include <cuda_runtime_api.h>
 
 #include "kernels/core/gemm_types.h"
@@ -20,6 +23,10 @@ const void* KernelEntry(DType type, Op op_a, Op op_b);
 // UNIMPLEMENTED when this build has no code for the device. Once per device, before the first
 // Launch.
 Status PrepareKernels();
+
+// The mangled name of every function that Launch may launch on the current device -> its kernel, as
+// of FunctionSamples. Once the kernels are prepared.
+StatusOr<std::map<std::string, int>> KernelFunctions();
 
 // Enqueues `plan` for `problem`. `params` holds pointers, leading dimensions and strides; the rest
 // of it is filled here. Does not wait. Precondition: the plan came from a Planner of this device

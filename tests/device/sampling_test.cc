@@ -1,0 +1,117 @@
+// Program counter sampling on a device: whose samples they are, and what the ranges of code mean.
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/device_probe.h"
+#include "kernels/pc_sampler.h"
+#include "kernels/plan/planner.h"
+
+namespace gemmd {
+namespace {
+
+constexpr int kRow = RowByName("tma_wgmma_128x128x64");
+
+int64_t SamplesIn(const RangeSamples& range) {
+  return std::accumulate(range.by_reason.begin(), range.by_reason.end(), int64_t{0});
+}
+
+// Of the ranges of one kind, or of all.
+int64_t SamplesOf(const PcSamples& samples, int kernel, const CodeKind* kind = nullptr) {
+  int64_t sum = 0;
+  for (const FunctionSamples& function : samples.functions) {
+    if (function.kernel != kernel) continue;
+    for (const RangeSamples& range : function.ranges) {
+      if (kind == nullptr || range.range.kind == *kind) sum += SamplesIn(range);
+    }
+  }
+  return sum;
+}
+
+double ShareOf(const PcSamples& samples, CodeKind kind) {
+  return static_cast<double>(SamplesOf(samples, kRow, &kind)) /
+         static_cast<double>(SamplesOf(samples, kRow));
+}
+
+class SamplingTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    StatusOr<std::unique_ptr<Backend>> made = MakeCudaBackend(0, {.lanes = 1,
+                                                                  .device_pool_bytes = 1 << 20,
+                                                                  .pinned_pool_bytes = 1 << 20,
+                                                                  .pc_sampling = true});
+    if (made.ok()) {
+      backend_ = made->release();
+    } else {
+      why_ = new std::string(made.status().ToString());
+    }
+  }
+  static void TearDownTestSuite() {
+    delete backend_;
+    delete why_;
+  }
+  void SetUp() override {
+    if (backend_ == nullptr) GTEST_SKIP() << *why_;
+    if (backend_->sampler() == nullptr) GTEST_SKIP() << backend_->sampling_status().ToString();
+    if (backend_->traits().compute_capability != 90) GTEST_SKIP() << "no TMA kernels";
+    problem_.m = problem_.n = 4096, problem_.k = 4096;
+    problem_.type_a = problem_.type_b = problem_.type_d = DType::kBF16;
+    problem_ = WithPackedLayouts(problem_);
+    timer_ = *backend_->MakePlanTimer(problem_);
+  }
+
+  Plan PlanAt(int stages) const {
+    const Planner planner(backend_->traits());
+    return *planner.PlanFor(problem_, {.row = kRow, .stages = stages, .split_k = 1});
+  }
+
+  // What was sampled in some milliseconds of nothing but this plan.
+  PcSamples Sample(const Plan& plan) {
+    EXPECT_TRUE(backend_->sampler()->Start().ok());
+    EXPECT_TRUE(timer_->Time({&plan, 1}, {.rounds = 3, .sample_seconds = 0.05}, {}).ok());
+    StatusOr<PcSamples> samples = backend_->sampler()->Stop();
+    EXPECT_TRUE(samples.ok()) << samples.status().ToString();
+    return samples.ok() ? *samples : PcSamples();
+  }
+
+  static Backend* backend_;
+  static std::string* why_;
+  GemmProblem problem_;
+  std::unique_ptr<PlanTimer> timer_;
+};
+Backend* SamplingTest::backend_ = nullptr;
+std::string* SamplingTest::why_ = nullptr;
+
+TEST_F(SamplingTest, SamplesAreOfTheKernelThatRan) {
+  const PcSamples samples = Sample(PlanAt(4));
+  int64_t all = 0;
+  for (int kernel = 0; kernel < kSampledKernels; ++kernel) all += SamplesOf(samples, kernel);
+  EXPECT_GT(SamplesOf(samples, kRow), 1000);
+  EXPECT_GT(static_cast<double>(SamplesOf(samples, kRow)), 0.95 * static_cast<double>(all));
+}
+
+TEST_F(SamplingTest, AWaitForAFullStageIsSeenAsSuchWhereThereIsOneStageOnly) {
+  const PcSamples one = Sample(PlanAt(1));
+  const PcSamples many = Sample(PlanAt(6));
+  EXPECT_GT(ShareOf(one, CodeKind::kWaitFull), 2 * ShareOf(many, CodeKind::kWaitFull));
+  EXPECT_GT(ShareOf(many, CodeKind::kTensorMath), ShareOf(one, CodeKind::kTensorMath));
+}
+
+TEST_F(SamplingTest, NothingIsSampledBetweenWindows) {
+  Sample(PlanAt(4));
+  const Plan plan = PlanAt(4);
+  ASSERT_TRUE(timer_->Time({&plan, 1}, {.rounds = 3, .sample_seconds = 0.05}, {}).ok());
+  ASSERT_TRUE(backend_->sampler()->Start().ok());
+  const StatusOr<PcSamples> samples = backend_->sampler()->Stop();
+  ASSERT_TRUE(samples.ok()) << samples.status().ToString();
+  EXPECT_LT(SamplesOf(*samples, kRow), 100);
+}
+
+}  // namespace
+}  // namespace gemmd
