@@ -1,6 +1,6 @@
 # Two stages: one with compilers, one with the server and the client alone. The second takes the same
 # relocatable bundle that a GPU host takes, so it needs no packages of its own.
-#   docker build -t gemmd .
+#   docker build -t gemmd:cpu .
 # With CUDA (the build stage needs nvcc; the driver comes from the host's container toolkit):
 #   docker build -t gemmd:cuda --build-arg BUILD_BASE=nvidia/cuda:13.0.1-devel-ubuntu24.04 \
 #     --build-arg RUNTIME_BASE=ubuntu:24.04 .
@@ -26,6 +26,8 @@ LABEL org.opencontainers.image.title=gemmd \
       org.opencontainers.image.licenses=Apache-2.0 \
       org.opencontainers.image.version=${VERSION}
 COPY --from=build /opt/gemmd /opt/gemmd
+# For a volume that keeps the tuning file: a new one takes its owner from here.
+RUN install -d -o 10001 -g 10001 /var/lib/gemmd
 ENV PATH=/opt/gemmd/bin:$PATH \
     NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility \
