@@ -2,8 +2,8 @@
 # The one list of distribution packages, for Debian 12 and Ubuntu 24.04. Installs what is missing.
 #   deploy/packages.sh [--no-install | --list] GROUP...
 # Groups: build (compile, test and run everything but CUDA), test (Prometheus), lint (what deploy/ci
-# needs besides), bundle (what deploy/bundle.sh needs besides). With --no-install it only names what
-# is missing.
+# needs besides, schemas in build/schemas included), bundle (what deploy/bundle.sh needs besides). With
+# --no-install it only names what is missing.
 set -euo pipefail
 # shellcheck source=lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -15,7 +15,7 @@ declare -rA packages=(
     libgtest-dev libgmock-dev libbenchmark-dev
     python3 python3-numpy curl ca-certificates"
   [test]="prometheus"
-  [lint]="clang-format-14 clang-tidy-14 shellcheck git python3-yaml"
+  [lint]="clang-format-14 clang-tidy-14 shellcheck git python3-yaml python3-jsonschema python3-pip"
   [bundle]="patchelf"
 )
 
@@ -73,6 +73,46 @@ install() {
   rm -f "$log"
 }
 
+# install_missing MAY_INSTALL GROUP...
+install_missing() {
+  local -r may_install=$1
+  shift
+  local -a absent
+  mapfile -t absent < <(missing "$@")
+  ((${#absent[@]})) || return 0
+  if ((!may_install)); then
+    warn "not installed, as --no-install was given: ${absent[*]}"
+    return 0
+  fi
+
+  local id='' version=''
+  id=$(. /etc/os-release && say "${ID:-}")
+  version=$(. /etc/os-release && say "${VERSION_ID:-}")
+  case $id:$version in
+    debian:12 | ubuntu:24.04) ;;
+    *) die "'$id $version' is neither Debian 12 nor Ubuntu 24.04; install the likes of" \
+      "${absent[*]} yourself and pass --no-install" ;;
+  esac
+  say "    installing ${absent[*]}"
+  install "${absent[@]}"
+}
+
+# Fetches the wheels that have schemas. They are read as they are: nothing of them is installed or run.
+fetch_schemas() {
+  local -r wanted=$root_dir/deploy/ci/schemas.txt folder=$root_dir/build/schemas
+  ! cmp -s "$wanted" "$folder/schemas.txt" || return 0
+  if (($1 == 0)); then
+    warn "not fetched, as --no-install was given: the schemas of deploy/ci/schemas.txt"
+    return 0
+  fi
+  say "    fetching schemas"
+  rm -rf "$folder"
+  /usr/bin/python3 -m pip download --quiet --disable-pip-version-check --no-deps --require-hashes \
+    --only-binary :all: --dest "$folder" --requirement "$wanted" ||
+    die "pip could not fetch what deploy/ci/schemas.txt names"
+  cp "$wanted" "$folder"
+}
+
 main() {
   local may_install=1 list=0
   local -a groups=()
@@ -101,24 +141,8 @@ main() {
     die "no apt-get: this installs on Debian 12 and Ubuntu 24.04; elsewhere install the likes of" \
       "'$0 --list build' and pass --no-install"
   fi
-  local -a absent
-  mapfile -t absent < <(missing "${groups[@]}")
-  ((${#absent[@]})) || return 0
-  if ((!may_install)); then
-    warn "not installed, as --no-install was given: ${absent[*]}"
-    return 0
-  fi
-
-  local id='' version=''
-  id=$(. /etc/os-release && say "${ID:-}")
-  version=$(. /etc/os-release && say "${VERSION_ID:-}")
-  case $id:$version in
-    debian:12 | ubuntu:24.04) ;;
-    *) die "'$id $version' is neither Debian 12 nor Ubuntu 24.04; install the likes of" \
-      "${absent[*]} yourself and pass --no-install" ;;
-  esac
-  say "    installing ${absent[*]}"
-  install "${absent[@]}"
+  install_missing "$may_install" "${groups[@]}"
+  [[ " ${groups[*]} " != *' lint '* ]] || fetch_schemas "$may_install"
 }
 
 main "$@"
