@@ -1,12 +1,13 @@
 #!/usr/bin/python3
-"""Checks the files that deploy gemmd: deploy/compose.yaml and what it mounts.
+"""Checks the files that deploy gemmd: deploy/compose.yaml and deploy/kubernetes.
 
   deploy/ci/manifests_test.py [GEMMD]      with the settings of this gemmd (default: build/release/bin/gemmd)
   deploy/ci/manifests_test.py --self-test  prove that every check can fail; needs no gemmd
 
-The document has the form of its kind (schemas.py), and what it says of gemmd is so: settings, ports, images, budgets,
-the time to drain, files that are mounted. The interpreter is the distribution's, for which deploy/packages.sh lint
-installs the modules.
+Each document has the form of its kind (schemas.py), and what it says of gemmd is so: settings, ports, health names,
+metrics, images, budgets, the time to drain, files that are mounted or listed, selectors. Kustomize makes what is
+looked at where there is one of version 5 (kustomize, or kubectl); else only the base's files are read. The
+interpreter is the distribution's, for which deploy/packages.sh lint installs the modules.
 """
 
 import pathlib
@@ -19,6 +20,7 @@ import yaml  # noqa: E402
 
 import compose_checks  # noqa: E402
 import deployed  # noqa: E402
+import kubernetes_checks  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -33,9 +35,12 @@ def compose_problems(facts):
 def main_test(gemmd):
     if not gemmd.exists():
         sys.exit(f"no gemmd at {gemmd}")
-    if problems := compose_problems(deployed.Facts(ROOT, deployed.settings_by(gemmd))):
+    facts, command = deployed.Facts(ROOT, deployed.settings_by(gemmd)), kubernetes_checks.kustomize_command()
+    if problems := compose_problems(facts) + kubernetes_checks.problems(facts, command):
         sys.exit("\n".join(problems))
-    print("manifests: compose holds")
+    if not command:
+        print("skipped: overlays and ConfigMaps: no kustomize of version 5")
+    print("manifests: compose and Kubernetes hold")
 
 
 # --- the self-test
@@ -44,10 +49,17 @@ def main_test(gemmd):
 PRINTED = {"listen": "127.0.0.1:50051", "metrics": "127.0.0.1:9464", "backend": "auto", "cpu-threads": "0",
            "max-queue-bytes": "2GiB", "max-reply-bytes": "2GiB", "pinned-pool": "1GiB", "drain-timeout": "30000ms",
            "tuning-file": "", "log-format": "console"}
-TREE = ("Dockerfile", "deploy/compose.yaml", "deploy/compose", "deploy/grafana",
+TREE = ("Dockerfile", "deploy/compose.yaml", "deploy/compose", "deploy/kubernetes", "deploy/grafana",
         "deploy/prometheus", "proto/gemmd/v1/gemm.proto", "server/rpc/rpc_server.cc", "tests/golden/metrics.txt")
 
 COMPOSE, TARGETS, SOURCES = "deploy/compose.yaml", "deploy/compose/targets.json", "deploy/compose/datasources.yml"
+KUBERNETES = "deploy/kubernetes/"
+BASE, CPU = KUBERNETES + "base/", KUBERNETES + "overlays/cpu/"
+DEPLOYMENT, POLICY, SCALER = (BASE + name for name in (
+    "deployment.yaml", "networkpolicy.yaml", "horizontalpodautoscaler.yaml"))
+SERVICE, MONITOR, BUDGET = (BASE + name for name in ("service.yaml", "servicemonitor.yaml", "poddisruptionbudget.yaml"))
+LISTED, ADAPTER = BASE + "kustomization.yaml", KUBERNETES + "prometheus-adapter-values.yaml"
+DASHBOARDS = "deploy/grafana/kustomization.yaml"
 # Each: a file, what to put there for what, and a word of what is then said.
 BREACHES = (
     # The form of compose.
@@ -89,6 +101,88 @@ BREACHES = (
     (SOURCES, "prometheus:9090", "prometheus:9091", "is no service's"),
     (SOURCES, "uid: gemmd-prometheus", "uid: gemmd", "by more than the url"),
     ("Dockerfile", "HEALTHCHECK", "#", "no health check"),
+    # The form of the manifests.
+    (DEPLOYMENT, "terminationGracePeriodSeconds", "terminationGracePeriod", "terminationGracePeriod"),
+    (DEPLOYMENT, "containerPort: 9464", "containerPort: metrics", "is not of type"),
+    (DEPLOYMENT, "apiVersion: apps/v1", "apiVersion: extensions/v1beta1", "has no Deployment"),
+    (DEPLOYMENT, "      tolerations:", "      hostPID: false\n      hostPID: false\n      tolerations:", "hostPID"),
+    (SERVICE, "appProtocol: grpc", "appProtocols: grpc", "appProtocols"),
+    (POLICY, "policyTypes", "policyType", "policyType"),
+    (BUDGET, "maxUnavailable", "maxUnavailabe", "maxUnavailabe"),
+    (BASE + "serviceaccount.yaml", "automountServiceAccountToken", "automountToken", "automountToken"),
+    (SCALER, "averageValue", "averageValues", "averageValues"),
+    (MONITOR, "scrapeTimeout", "scrape_timeout", "scrape_timeout"),
+    (LISTED, "resources:", "resource:", "resource"),
+    ("deploy/prometheus/alerts.yml", "annotations:", "annotation:", "prometheusrule.yaml: not from"),
+    (ADAPTER, "metricsQuery", "metricQuery", "metricQuery"),
+    # Which files there are.
+    (LISTED, "  - service.yaml\n", "", "service.yaml is not listed"),
+    (LISTED, "- service.yaml", "- services.yaml", "services.yaml is not there"),
+    (DASHBOARDS, "[dashboards/memory.json]", "[dashboards/service.json]", "dashboards/memory.json is not listed"),
+    (CPU + "kustomization.yaml", "path: deployment.yaml", "path: patch.yaml", "patch.yaml is not there"),
+    (BASE + "prometheusrule.yaml", "> 0.05", "> 0.5", "prometheusrule.yaml: not from"),
+    # Their meaning.
+    (DEPLOYMENT, "GEMMD_TUNING_FILE", "GEMMD_TUNING", "GEMMD_TUNING: no such setting"),
+    (DEPLOYMENT, "terminationGracePeriodSeconds: 60", "terminationGracePeriodSeconds: 35", "35 s of grace"),
+    (DEPLOYMENT, "[sleep, \"5\"]", "[\"true\"]", "no preStop that sleeps"),
+    (DEPLOYMENT, "grpc: {port: 50051}", "grpc: {port: 50052}", "livenessProbe: port 50052"),
+    (DEPLOYMENT, "service: gemmd.v1.GemmService", "service: gemmd.v1.Gemm", "does not know the name gemmd.v1.Gemm"),
+    (DEPLOYMENT, "startupProbe:\n            grpc: {port: 50051, service: gemmd.v1.GemmService}",
+     "startupProbe:\n            tcpSocket: {port: 50051}", "no startupProbe over gRPC"),
+    (DEPLOYMENT, "containerPort: 9464", "containerPort: 9465", "it listens at"),
+    (DEPLOYMENT, "image: gemmd:cuda", "image: gemmd:gpu", "the Dockerfile builds"),
+    (DEPLOYMENT, "              nvidia.com/gpu: 1\n", "", "nvidia.com/gpu: None"),
+    (DEPLOYMENT, "              memory: 8Gi", "              memory: 5Gi", "bytes of memory"),
+    (DEPLOYMENT, "mountPath: /var/lib/gemmd", "mountPath: /var/lib/gemm", "is in no volume"),
+    (DEPLOYMENT, "        - name: tmp\n          emptyDir: {sizeLimit: 64Mi}\n", "", "volumes and their mounts differ"),
+    (DEPLOYMENT, "enableServiceLinks: false", "enableServiceLinks: true", "enableServiceLinks"),
+    (DEPLOYMENT, "readOnlyRootFilesystem: true", "readOnlyRootFilesystem: false", "securityContext of the container"),
+    (DEPLOYMENT, "drop: [ALL]", "drop: [NET_RAW]", "securityContext of the container"),
+    (DEPLOYMENT, "runAsUser: 10001", "runAsUser: 0", "securityContext of the pod"),
+    (DEPLOYMENT, "type: RuntimeDefault", "type: Unconfined", "securityContext of the pod"),
+    (DEPLOYMENT, "serviceAccountName: gemmd", "serviceAccountName: default", "not the ServiceAccount"),
+    (DEPLOYMENT, "automountServiceAccountToken: false", "automountServiceAccountToken: true", "a token"),
+    (DEPLOYMENT, "      serviceAccountName", "      hostNetwork: true\n      serviceAccountName", "host's namespaces"),
+    (DEPLOYMENT, "    metadata:\n      labels: {app.kubernetes.io/name: gemmd}",
+     "    metadata:\n      labels: {app.kubernetes.io/name: gemm}", "the Deployment's does not match"),
+    (DEPLOYMENT, "          labelSelector:\n            matchLabels: {app.kubernetes.io/name: gemmd}",
+     "          labelSelector:\n            matchLabels: {app: gemmd}", "a topology spread's"),
+    (DEPLOYMENT, "spec:\n  selector", "spec:\n  replicas: 2\n  selector", "a count of replicas too"),
+    (SERVICE, "clusterIP: None", "type: ClusterIP", "not headless"),
+    (SERVICE, "port: 9464", "port: 9465", "it listens at"),
+    (SERVICE, "targetPort: grpc", "targetPort: metrics", "port grpc leads to metrics"),
+    (SERVICE, "selector: {app.kubernetes.io/name", "selector: {app", "the Service's"),
+    (SERVICE, "labels: {app.kubernetes.io/name: gemmd}", "labels: {app.kubernetes.io/name: gemm}",
+     "does not lead to the job gemmd"),
+    (MONITOR, "port: metrics", "port: grpc", "scrapes grpc"),
+    (MONITOR, "interval: 15s", "interval: 60s", "the rules are for 15s"),
+    (MONITOR, "matchLabels: {app.kubernetes.io/name: gemmd}", "matchLabels: {app: gemmd}",
+     "the ServiceMonitor's does not match"),
+    (POLICY, "port: 50051", "port: 50052", "lets in at"),
+    (POLICY, "gemmd/client: \"true\"", "", "lets pods without a label call"),
+    (POLICY, "kubernetes.io/metadata.name: monitoring", "", "lets any namespace scrape"),
+    (POLICY, "protocol: TCP, port: 53", "protocol: TCP, port: 443", "lets out more than DNS"),
+    (POLICY, "[Ingress, Egress]", "[Ingress]", "policyTypes"),
+    (POLICY, "  podSelector:\n    matchLabels: {app.kubernetes.io/name: gemmd}",
+     "  podSelector:\n    matchLabels: {app: gemmd}", "the NetworkPolicy's"),
+    (BUDGET, "matchLabels: {app.kubernetes.io/name: gemmd}", "matchLabels: {app: gemmd}",
+     "the PodDisruptionBudget's"),
+    (SCALER, "Deployment, name: gemmd", "Deployment, name: gemm", "scales Deployment gemm"),
+    (SCALER, "maxReplicas: 8", "maxReplicas: 1", "above maxReplicas"),
+    (SCALER, "name: gemmd_queue_wait_seconds", "name: gemmd_wait", "is no metric of"),
+    (ADAPTER, "phase_seconds_count", "phases_seconds_count", "does not export"),
+    (ADAPTER, "_sum{phase=", "_sum{phases=", "has no label phases"),
+)
+# What only kustomize shows.
+RENDERED_BREACHES = (
+    (CPU + "deployment.yaml", "nvidia.com/gpu: null", "cpu: \"2\"", "nvidia.com/gpu: 1"),
+    (CPU + "deployment.yaml", "GEMMD_CPU_THREADS", "GEMMD_THREADS", "GEMMD_THREADS: no such"),
+    (CPU + "deployment.yaml", "{resource: limits.cpu}", "{resource: limits.memory}", "BLAS threads"),
+    (CPU + "deployment.yaml", "value: cpu", "value: cuda", "backend cuda without a GPU"),
+    (CPU + "kustomization.yaml", "newTag: cpu", "newTag: cuda", "without a GPU it takes another"),
+    (CPU + "deployment.yaml", "  name: gemmd", "  name: gemm", "no matches for"),
+    (DASHBOARDS, 'grafana_dashboard: "1"', 'grafana: "1"', "the sidecar leaves it"),
+    (LISTED, "  - ../../grafana\n", "", "dashboards: none"),
 )
 
 
@@ -119,13 +213,24 @@ def prove(tree, breaches, problems_of):
 
 
 def self_test():
+    command = kubernetes_checks.kustomize_command()
+
+    def unrendered(facts):
+        return compose_problems(facts) + kubernetes_checks.problems(facts, None)
+
+    def with_kustomize(facts):
+        return kubernetes_checks.problems(facts, command)
+
     with tempfile.TemporaryDirectory() as name:
         tree = pathlib.Path(name)
         make_tree(tree)
-        if problems := compose_problems(deployed.Facts(tree, played)):
-            sys.exit(f"self-test: what is in the tree was refused: {problems}")
-        prove(tree, BREACHES, compose_problems)
-    print(f"manifests: {len(BREACHES)} breaches are caught")
+        for problems_of in (unrendered, with_kustomize):
+            if problems := problems_of(deployed.Facts(tree, played)):
+                sys.exit(f"self-test: what is in the tree was refused: {problems}")
+        prove(tree, BREACHES, unrendered)
+        if command:
+            prove(tree, RENDERED_BREACHES, with_kustomize)
+    print(f"manifests: {len(BREACHES) + len(RENDERED_BREACHES) * bool(command)} breaches are caught")
 
 
 def main():
