@@ -156,6 +156,9 @@ check_confinement() {
     die "the server does not run as $user"
   [[ $(awk '/^NSpid:/ {print $NF}' "$status") == 1 ]] || die "the server is not process 1"
   ! inside /bin/sh -c ': >/opt/gemmd/x' 2>/dev/null || die "the root can be written"
+  local owner
+  owner=$(stat -c %u:%g "$work/root/var/lib/gemmd")
+  [[ $owner == "$user" ]] || die "/var/lib/gemmd, for a volume, is of $owner"
 }
 
 multiply_and_scrape() {
