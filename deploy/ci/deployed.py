@@ -11,7 +11,7 @@ import yaml
 import promql
 
 
-class Loader(yaml.SafeLoader):
+class Loader(yaml.CSafeLoader):
     """YAML in which a key that stands twice is an error, as compose and kubectl have it."""
 
     def construct_mapping(self, node, deep=False):

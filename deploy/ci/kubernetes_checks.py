@@ -6,11 +6,15 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 
 import yaml
 
 import deployed
 import schemas
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "kubernetes"))
+import prometheusrule  # noqa: E402
 
 FOLDER = "deploy/kubernetes"
 BASE = f"{FOLDER}/base"
@@ -61,8 +65,6 @@ def files_problems(root):
     for folder in KUSTOMIZATIONS:
         if not (root / folder / "kustomization.yaml").is_file():
             yield f"{folder}: no kustomization.yaml"
-    sys.path.insert(0, str(root / FOLDER))
-    import prometheusrule  # noqa: PLC0415  # from the tree that is checked
     if stale := prometheusrule.stale(root):
         yield stale
 
@@ -272,9 +274,34 @@ def adapter_problems(facts):
     wrong = list(schemas.adapter_problems(values))
     yield from (f"{ADAPTER}: {problem}" for problem in wrong)
     for rule in [] if wrong else values["rules"]["custom"]:
-        expr = rule["metricsQuery"].replace("<<.GroupBy>>", "pod").replace("<<.LabelMatchers>>", 'namespace="a"')
-        for text in (rule["seriesQuery"], expr):
+        for text in (rule["seriesQuery"], filled_in(rule["metricsQuery"])):
             yield from (f"{ADAPTER}: {problem}" for problem in facts.series_problems(text, POD_LABELS))
+
+
+def filled_in(query):
+    """As the adapter would ask for all pods of the namespace a."""
+    return query.replace("<<.GroupBy>>", "pod").replace("<<.LabelMatchers>>", 'namespace="a"')
+
+
+def wait_problems(root):
+    """Of the metric's value by promtool: two products a second that wait 0.25 s each in one pod, none in another."""
+    query, = (filled_in(rule["metricsQuery"]) for rule in deployed.read(root / ADAPTER)["rules"]["custom"]
+              if rule["name"]["as"] == "gemmd_queue_wait_seconds")
+    # Namespace, pod, phase, what the sum and the count grow by in 15 s.
+    given = (("a", "busy", "queue", 7.5, 30), ("a", "busy", "kernel", 60, 30), ("a", "idle", "queue", 0, 0),
+             ("b", "busy", "queue", 90, 30))
+    series = [{"series": f'gemmd_request_phase_seconds_{part}{{namespace="{namespace}", pod="{pod}", phase="{phase}"}}',
+               "values": f"0+{each}x20"}
+              for namespace, pod, phase, total, count in given for part, each in (("sum", total), ("count", count))]
+    wanted = [{"labels": '{pod="busy"}', "value": 0.25}, {"labels": '{pod="idle"}', "value": 0}]
+    test = {"interval": "15s", "input_series": series,
+            "promql_expr_test": [{"expr": query, "eval_time": "4m", "exp_samples": wanted}]}
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder, "test.yml")
+        path.write_text(json.dumps({"evaluation_interval": "15s", "tests": [test]}))
+        ran = subprocess.run(["promtool", "test", "rules", str(path)], capture_output=True, text=True, timeout=60)
+    if ran.returncode:
+        yield f"{ADAPTER}: {' '.join((ran.stdout + ran.stderr).split())}"
 
 
 def problems(facts, command):

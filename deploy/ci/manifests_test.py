@@ -36,7 +36,8 @@ def main_test(gemmd):
     if not gemmd.exists():
         sys.exit(f"no gemmd at {gemmd}")
     facts, command = deployed.Facts(ROOT, deployed.settings_by(gemmd)), kubernetes_checks.kustomize_command()
-    if problems := compose_problems(facts) + kubernetes_checks.problems(facts, command):
+    problems = compose_problems(facts) + kubernetes_checks.problems(facts, command)
+    if problems := problems or list(kubernetes_checks.wait_problems(ROOT)):
         sys.exit("\n".join(problems))
     if not command:
         print("skipped: overlays and ConfigMaps: no kustomize of version 5")
@@ -185,6 +186,14 @@ RENDERED_BREACHES = (
     (LISTED, "  - ../../grafana\n", "", "dashboards: none"),
 )
 
+# What only the metric's value shows.
+WAIT_BREACHES = (
+    (ADAPTER, "seconds_count{", "seconds_sum{", "FAILED"),
+    (ADAPTER, "clamp_min(sum by (<<.GroupBy>>)", "clamp_min(sum by <<.GroupBy>>", "parse error"),
+    (ADAPTER, ', 0.001)', ', 0)', "FAILED"),
+    (ADAPTER, 'seconds_count{phase="queue",', 'seconds_count{', "FAILED"),
+)
+
 
 def played(env, args):
     """Settings as gemmd would have them. It takes the one flag of the image."""
@@ -221,19 +230,26 @@ def self_test():
     def with_kustomize(facts):
         return kubernetes_checks.problems(facts, command)
 
+    def of_wait(facts):
+        return list(kubernetes_checks.wait_problems(facts.root))
+
     with tempfile.TemporaryDirectory() as name:
         tree = pathlib.Path(name)
         make_tree(tree)
-        for problems_of in (unrendered, with_kustomize):
+        for problems_of in (unrendered, with_kustomize, of_wait):
             if problems := problems_of(deployed.Facts(tree, played)):
                 sys.exit(f"self-test: what is in the tree was refused: {problems}")
         prove(tree, BREACHES, unrendered)
         if command:
             prove(tree, RENDERED_BREACHES, with_kustomize)
-    print(f"manifests: {len(BREACHES) + len(RENDERED_BREACHES) * bool(command)} breaches are caught")
+        prove(tree, WAIT_BREACHES, of_wait)
+    count = len(BREACHES) + len(WAIT_BREACHES) + len(RENDERED_BREACHES) * bool(command)
+    print(f"manifests: {count} breaches are caught")
 
 
 def main():
+    if not shutil.which("promtool"):
+        sys.exit("no promtool; run deploy/packages.sh test")
     try:
         if sys.argv[1:] == ["--self-test"]:
             self_test()

@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/env python3
 """Writes base/prometheusrule.yaml, the rules of deploy/prometheus as the Prometheus Operator takes them.
 
   deploy/kubernetes/prometheusrule.py          write it
