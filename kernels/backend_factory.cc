@@ -46,7 +46,8 @@ StatusOr<Backends> MakeCuda(const BackendOptions& options, int count) {
   }
   const CudaBackendOptions cuda{.lanes = options.lanes,
                                 .device_pool_bytes = options.device_pool_bytes,
-                                .pinned_pool_bytes = options.pinned_pool_bytes};
+                                .pinned_pool_bytes = options.pinned_pool_bytes,
+                                .pc_sampling = options.pc_sampling};
   Backends backends;
   for (const int ordinal : ordinals) {
     if (ordinal < 0 || ordinal >= count) {

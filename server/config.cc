@@ -30,6 +30,7 @@ struct Texts {
   std::string listen = "127.0.0.1:50051";
   std::string metrics = "127.0.0.1:9464";
   std::string gpu_gauges = "on";
+  std::string pc_sampling = "1%";
   std::string allow_remote = "false";
   std::string port_file;
   std::string backend = "auto";
@@ -61,6 +62,8 @@ constexpr Setting kSettings[] = {
     {"metrics", &Texts::metrics, "HOST:PORT", "Address of /metrics, or off"},
     {"gpu-gauges", &Texts::gpu_gauges, "on|off",
      "Power, clocks and so on of the GPUs in /metrics; off where another exporter has them"},
+    {"pc-sampling", &Texts::pc_sampling, "off|PERCENT",
+     "Part of wall time in which GPUs sample what their warps wait for, 0 to 100%"},
     {"port-file", &Texts::port_file, "PATH", "Write the bound addresses here once serving"},
     {"backend", &Texts::backend, "auto|cuda|cpu", "What multiplies"},
     {"devices", &Texts::devices, "N,N,...", "CUDA ordinals, or all"},
@@ -197,6 +200,17 @@ StatusOr<std::vector<int>> ParseDevices(const std::string& text) {
   return devices;
 }
 
+// "off", "1%", "0.5", "100 %"; 0 is off too.
+StatusOr<double> ParseShare(const std::string& field, const std::string& text) {
+  if (text == "off") return 0.0;
+  std::string_view number = text;
+  if (number.ends_with('%')) number.remove_suffix(1);
+  if (number.ends_with(' ')) number.remove_suffix(1);
+  const std::optional<double> percent = ParseNumber<double>(number);
+  if (percent && *percent >= 0 && *percent <= 100) return *percent / 100;
+  return Refuse(field, text, "is neither off nor a percentage from 0 to 100");
+}
+
 Status FillNetwork(const Texts& texts, Config* config) {
   ASSIGN_OR_RETURN(config->allow_remote,
                    ParseBool("allow-remote", texts.allow_remote, "true or false"));
@@ -212,6 +226,8 @@ Status FillNetwork(const Texts& texts, Config* config) {
     RETURN_IF_ERROR(CheckReach("metrics", config->metrics, config->allow_remote));
   }
   ASSIGN_OR_RETURN(config->gpu_gauges, ParseBool("gpu-gauges", texts.gpu_gauges, "on or off"));
+  ASSIGN_OR_RETURN(config->pc_sampling_share, ParseShare("pc-sampling", texts.pc_sampling));
+  config->backend.pc_sampling = config->pc_sampling_share > 0;
   config->port_file = texts.port_file;
   return OkStatus();
 }
@@ -411,6 +427,7 @@ std::string Config::ToString() const {
       {"listen", listen.ToString()},
       {"metrics", metrics_enabled ? metrics.ToString() : "off"},
       {"gpu-gauges", gpu_gauges ? "on" : "off"},
+      {"pc-sampling", pc_sampling_share > 0 ? Exact(pc_sampling_share * 100) + "%" : "off"},
       {"allow-remote", allow_remote ? "true" : "false"},
       {"port-file", port_file},
       {"backend", kBackends[static_cast<int>(backend.choice)]},

@@ -17,8 +17,10 @@
 #include "server/metrics/metrics_server.h"
 #include "server/metrics/pool_collector.h"
 #include "server/metrics/prometheus_observer.h"
+#include "server/metrics/stall_collector.h"
 #include "server/metrics/tuning_metrics.h"
 #include "server/rpc/rpc_server.h"
+#include "server/sampling/stall_sampler.h"
 #include "server/tuning/background_tuner.h"
 #include "server/tuning/traffic.h"
 #include "server/tuning/tuner.h"
@@ -141,6 +143,18 @@ std::vector<GpuDevice> Gpus(const std::vector<const Backend*>& backends) {
   return gpus;
 }
 
+std::unique_ptr<StallSampler> MakeSampler(const Config& config, std::vector<Backend*> backends,
+                                          spdlog::logger& log) {
+  // Elsewhere there is nothing to sample, and nothing to warn of.
+  const bool on_gpus = backends.front()->traits().kind == DeviceKind::kCuda;
+  return std::make_unique<StallSampler>(
+      std::move(backends), SamplingOptions{.share = on_gpus ? config.pc_sampling_share : 0},
+      [&log](const Backend& backend, const Status& status) {
+        log.warn("device {}: its kernels' stall reasons are not sampled: {}",
+                 backend.traits().ordinal, status.message());
+      });
+}
+
 RpcOptions MakeRpcOptions(const Config& config, const BuildFacts& build,
                           const std::string& backend_reason) {
   RpcOptions out;
@@ -175,6 +189,7 @@ struct Server::Parts {
   SaveLog saves;
   std::unique_ptr<TuningFile> tuning_file;  // null: none
   std::unique_ptr<Engine> engine;
+  std::unique_ptr<StallSampler> sampler;
   std::unique_ptr<Tuner> tuner;
   std::unique_ptr<BackgroundTuner> background;  // null: off
   std::unique_ptr<MetricsServer> metrics;       // null: off
@@ -199,6 +214,8 @@ StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, BackendSet
   options.max_queued_bytes = config.max_queued_bytes;
   parts->engine = std::make_unique<Engine>(options, pointers, &parts->observers);
 
+  parts->sampler = MakeSampler(config, pointers, *parts->log);
+
   std::vector<TuningDevice> devices = TuningDevices(pointers, *parts->engine);
   std::vector<TunedPlanner*> planners;
   for (const TuningDevice& device : devices) planners.push_back(device.planner);
@@ -217,7 +234,7 @@ StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, BackendSet
     };
   }
   parts->tuner = std::make_unique<Tuner>(std::move(devices), std::move(save), &parts->tuning,
-                                         config.tuning_file);
+                                         config.tuning_file, parts->sampler.get());
   if (config.background_tuning) {
     BackgroundOptions background;
     background.share = config.background_share_percent / 100.0;
@@ -235,7 +252,8 @@ StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, BackendSet
     facts.tuning_file_loaded = tuning_file_loaded;
     std::vector<std::shared_ptr<prometheus::Collectable>> sources = {
         parts->registry,
-        std::make_shared<PoolCollector>(*parts->engine, parts->replies, readers, facts)};
+        std::make_shared<PoolCollector>(*parts->engine, parts->replies, readers, facts),
+        std::make_shared<StallCollector>(*parts->sampler)};
     std::vector<GpuDevice> gpus = Gpus(readers);
     if (config.gpu_gauges && !gpus.empty()) {
       sources.push_back(std::make_shared<GpuCollector>(std::move(gpus), GpuOptions{}, parts->log));
@@ -244,11 +262,14 @@ StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, BackendSet
                      MetricsServer::Start(config.metrics.ToString(), std::move(sources)));
   }
   ASSIGN_OR_RETURN(
-      parts->rpc, RpcServer::Start(
-                      MakeRpcOptions(config, build, parts->backends.reason), parts->engine.get(),
-                      &parts->replies, {.products = &parts->observers, .calls = &parts->calls},
-                      readers, &parts->totals,
-                      {.tuner = parts->tuner.get(), .traffic = &parts->traffic}, parts->log.get()));
+      parts->rpc,
+      RpcServer::Start(MakeRpcOptions(config, build, parts->backends.reason), parts->engine.get(),
+                       &parts->replies, {.products = &parts->observers, .calls = &parts->calls},
+                       readers, &parts->totals,
+                       {.tuner = parts->tuner.get(),
+                        .traffic = &parts->traffic,
+                        .sampler = parts->sampler.get()},
+                       parts->log.get()));
   auto server = std::unique_ptr<Server>(new Server(std::move(parts)));
   server->parts_->log->info("serving gRPC on {}, metrics on {}", server->grpc_address(),
                             config.metrics_enabled ? server->metrics_address() : "no address");

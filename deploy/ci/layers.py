@@ -5,7 +5,7 @@
   deploy/ci/layers.py --self-test prove that every rule can fail
 
 A module may use those to its left:
-  core | plan | backend | cpu, cuda, engine | backends, tuning, tuning_file | metrics, rpc | gemmd
+  core | plan | backend | cpu, cuda, engine, sampling | backends, tuning, tuning_file | metrics, rpc | gemmd
 and the client only the core, the proto and what converts between the two (convert). Tests may use all of them.
 """
 
@@ -14,7 +14,7 @@ import re
 import sys
 import tempfile
 
-BELOW_WIRE = {"core", "plan", "backend", "cpu", "cuda", "backends", "engine", "tuning"}
+BELOW_WIRE = {"core", "plan", "backend", "cpu", "cuda", "backends", "engine", "sampling", "tuning"}
 
 # Module -> modules that it may include and link to, itself aside.
 ALLOWED = {
@@ -25,10 +25,11 @@ ALLOWED = {
     "cuda": {"core", "plan", "backend"},
     "engine": {"core", "plan", "backend"},
     "backends": {"core", "plan", "backend", "cpu", "cuda"},
-    "tuning": {"core", "plan", "backend", "engine"},
+    "sampling": {"core", "plan", "backend"},
+    "tuning": {"core", "plan", "backend", "engine", "sampling"},
     "tuning_file": {"core", "plan", "proto", "convert"},
-    "metrics": {"core", "plan", "backend", "engine", "tuning"},
-    "rpc": {"core", "plan", "backend", "engine", "tuning", "proto", "convert"},
+    "metrics": {"core", "plan", "backend", "engine", "sampling", "tuning"},
+    "rpc": {"core", "plan", "backend", "engine", "sampling", "tuning", "proto", "convert"},
     "proto": set(),
     "convert": {"core", "proto"},
     "client": {"core", "proto", "convert"},
@@ -45,6 +46,7 @@ MODULE_OF_PATH = {
     "kernels/cuda/": "cuda",
     "kernels/": "backends",
     "server/engine/": "engine",
+    "server/sampling/": "sampling",
     "server/tuning/": "tuning",
     "server/tuning/tuning_file": "tuning_file",
     "server/metrics/": "metrics",

@@ -20,12 +20,32 @@ std::vector<double> GeometricBounds(double first, double factor, int count) {
   return bounds;
 }
 
-prometheus::MetricFamily GaugeFamily(std::string name, std::string help) {
+namespace {
+
+prometheus::MetricFamily Family(std::string name, std::string help, prometheus::MetricType type) {
   prometheus::MetricFamily family;
   family.name = std::move(name);
   family.help = std::move(help);
-  family.type = prometheus::MetricType::Gauge;
+  family.type = type;
   return family;
+}
+
+}  // namespace
+
+prometheus::MetricFamily GaugeFamily(std::string name, std::string help) {
+  return Family(std::move(name), std::move(help), prometheus::MetricType::Gauge);
+}
+
+prometheus::MetricFamily CounterFamily(std::string name, std::string help) {
+  return Family(std::move(name), std::move(help), prometheus::MetricType::Counter);
+}
+
+void AddCounter(prometheus::MetricFamily& family,
+                std::vector<prometheus::ClientMetric::Label> labels, double value) {
+  prometheus::ClientMetric metric;
+  metric.label = std::move(labels);
+  metric.counter.value = value;
+  family.metric.push_back(std::move(metric));
 }
 
 void AddGauge(prometheus::MetricFamily& family, std::vector<prometheus::ClientMetric::Label> labels,

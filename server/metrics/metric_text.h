@@ -1,4 +1,4 @@
-// What the metrics here share: bounds of histograms, gauges that are made at a scrape, and text
+// What the metrics here share: bounds of histograms, series that are made at a scrape, and text
 // that is safe as a label.
 #pragma once
 
@@ -23,5 +23,8 @@ std::vector<double> GeometricBounds(double first, double factor, int count);
 prometheus::MetricFamily GaugeFamily(std::string name, std::string help);
 void AddGauge(prometheus::MetricFamily& family, std::vector<prometheus::ClientMetric::Label> labels,
               double value);
+prometheus::MetricFamily CounterFamily(std::string name, std::string help);
+void AddCounter(prometheus::MetricFamily& family,
+                std::vector<prometheus::ClientMetric::Label> labels, double value);
 
 }  // namespace gemmd

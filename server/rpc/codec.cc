@@ -358,15 +358,21 @@ StatusOr<std::vector<GemmProblem>> DecodeProblems(
 }
 
 constexpr int64_t kMaxBudgetSeconds = 7LL * 24 * 3600;
+constexpr std::chrono::seconds kDefaultProfile{1};
+constexpr std::chrono::milliseconds kLeastProfile{10};
+constexpr int64_t kMostProfileSeconds = 60;
 
-StatusOr<Nanoseconds> DecodeBudget(const google::protobuf::Duration& in) {
-  const bool far = in.seconds() > kMaxBudgetSeconds || in.seconds() < -kMaxBudgetSeconds;
-  const Nanoseconds budget =
+// `bound` says what it must be, besides at most `most_seconds`: "above 0".
+StatusOr<Nanoseconds> DecodeTime(const std::string& field, const google::protobuf::Duration& in,
+                                 Nanoseconds least, int64_t most_seconds,
+                                 const std::string& bound) {
+  const bool far = in.seconds() > most_seconds || in.seconds() < 0;
+  const Nanoseconds time =
       far ? Nanoseconds(-1) : std::chrono::seconds(in.seconds()) + Nanoseconds(in.nanos());
-  if (budget.count() > 0 && budget <= std::chrono::seconds(kMaxBudgetSeconds)) return budget;
-  return InvalidArgument("budget", "budget=" + Str(in.seconds()) + " s and " + Str(in.nanos()) +
-                                       " ns is not above 0 and at most " + Str(kMaxBudgetSeconds) +
-                                       " s");
+  if (time >= least && time <= std::chrono::seconds(most_seconds)) return time;
+  return InvalidArgument(field, field + "=" + Str(in.seconds()) + " s and " + Str(in.nanos()) +
+                                    " ns is not " + bound + " and at most " + Str(most_seconds) +
+                                    " s");
 }
 
 }  // namespace
@@ -381,7 +387,8 @@ StatusOr<DecodedTune> DecodeTune(const v1::TuneRequest& request) {
     return InvalidArgument("problems", "problems has no entries; at least 1, served or calibrate");
   }
   if (request.has_budget()) {
-    ASSIGN_OR_RETURN(out.budget, DecodeBudget(request.budget()));
+    ASSIGN_OR_RETURN(out.budget, DecodeTime("budget", request.budget(), Nanoseconds(1),
+                                            kMaxBudgetSeconds, "above 0"));
   }
   return out;
 }
@@ -398,6 +405,22 @@ StatusOr<DecodedStudy> DecodeStudy(const v1::StudyRequest& request) {
   out.max_stages = request.max_stages();
   if (out.max_stages < 0) {
     return InvalidArgument("max_stages", "max_stages=" + Str(out.max_stages) + " is below 0");
+  }
+  return out;
+}
+
+StatusOr<DecodedProfile> DecodeProfile(const v1::ProfileRequest& request) {
+  DecodedProfile out;
+  RETURN_IF_ERROR(CheckNoUnknownFields(request, "request"));
+  if (!request.has_problem()) {
+    return InvalidArgument("problem", "problem is missing: m, n, k and type_a at least");
+  }
+  ASSIGN_OR_RETURN(out.problem, DecodePacked(request.problem()));
+  ASSIGN_OR_RETURN(out.constraints, DecodePlanOptions(request.plan()));
+  out.duration = kDefaultProfile;
+  if (request.has_duration()) {
+    ASSIGN_OR_RETURN(out.duration, DecodeTime("duration", request.duration(), kLeastProfile,
+                                              kMostProfileSeconds, "10 ms or more"));
   }
   return out;
 }

@@ -65,7 +65,17 @@ StatusOr<DecodedStudy> DecodeStudy(const v1::StudyRequest& request);
 // The planner's refusal of StudyRequest.kernel, in that message's terms.
 Status InTermsOfStudy(const Status& status);
 
+struct DecodedProfile {
+  GemmProblem problem;
+  PlanConstraints constraints;
+  Nanoseconds duration{0};  // above 0
+};
+StatusOr<DecodedProfile> DecodeProfile(const v1::ProfileRequest& request);
+
 v1::Plan ToProto(const Plan& plan);
+v1::ProfileResponse ToProto(const Profile& profile);
+// Of `totals`, what Statistics has.
+void EncodeStalls(const StallTotals& totals, v1::Statistics* out);
 v1::StallCycles ToProto(const StallSample& stalls);
 v1::TuneProgress ToProto(const TuneStep& step);
 v1::StudyPoint ToProto(const StudyStep& step);

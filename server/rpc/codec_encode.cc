@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <numeric>
 
 #include "server/rpc/codec.h"
 
@@ -28,7 +30,88 @@ v1::StageLimit LimitToProto(StageLimit limit) {
   return v1::STAGE_LIMIT_UNSPECIFIED;
 }
 
+constexpr int kMostRanges = 64;  // of a function, in a reply
+
+int64_t Sum(const std::vector<int64_t>& counts) {
+  return std::accumulate(counts.begin(), counts.end(), int64_t{0});
+}
+
+using Reasons = google::protobuf::RepeatedPtrField<v1::StallSamples>;
+
+void SortReasons(Reasons* reasons) {
+  std::ranges::stable_sort(*reasons, std::greater<>(), &v1::StallSamples::samples);
+}
+
+void AddReason(const std::string& reason, int64_t samples, Reasons* out) {
+  if (samples <= 0) return;
+  v1::StallSamples* const to = out->Add();
+  to->set_reason(reason);
+  to->set_samples(samples);
+}
+
+void EncodeReasons(const std::vector<std::string>& reasons, const std::vector<int64_t>& counts,
+                   Reasons* out) {
+  for (size_t i = 0; i < counts.size(); ++i) AddReason(reasons[i], counts[i], out);
+  SortReasons(out);
+}
+
+void EncodeFunction(const FunctionSamples& function, const std::vector<std::string>& reasons,
+                    v1::FunctionProfile* out) {
+  std::vector<int64_t> all(reasons.size());
+  std::vector<const RangeSamples*> ranges;
+  for (const RangeSamples& range : function.ranges) {
+    for (size_t i = 0; i < all.size(); ++i) all[i] += range.by_reason[i];
+    ranges.push_back(&range);
+  }
+  std::ranges::stable_sort(ranges, std::greater<>(),
+                           [](const RangeSamples* range) { return Sum(range->by_reason); });
+  out->set_kernel(std::string(SampledKernelName(function.kernel)));
+  out->set_samples(Sum(all));
+  EncodeReasons(reasons, all, out->mutable_reasons());
+  for (const RangeSamples* range : ranges) {
+    if (out->ranges_size() == kMostRanges) break;
+    v1::ProgramRange* const to = out->add_ranges();
+    to->set_first_offset(range->range.first);
+    to->set_last_offset(range->range.last);
+    to->set_samples(Sum(range->by_reason));
+    to->set_note(std::string(Description(range->range.kind)));
+    EncodeReasons(reasons, range->by_reason, to->mutable_reasons());
+  }
+}
+
 }  // namespace
+
+v1::ProfileResponse ToProto(const Profile& profile) {
+  v1::ProfileResponse out;
+  *out.mutable_plan() = ToProto(profile.plan);
+  *out.mutable_median() = SecondsToProto(profile.median_seconds);
+  for (const FunctionSamples& function : profile.samples.functions) {
+    EncodeFunction(function, profile.reasons, out.add_functions());
+  }
+  std::ranges::stable_sort(*out.mutable_functions(), std::greater<>(),
+                           &v1::FunctionProfile::samples);
+  out.set_dropped_samples(profile.samples.dropped);
+  return out;
+}
+
+void EncodeStalls(const StallTotals& totals, v1::Statistics* out) {
+  out->set_pc_sampling_up(totals.up);
+  *out->mutable_pc_sampled() = ToProto(totals.sampled);
+  int last = -1;
+  for (const auto& [key, samples] : totals.samples) {  // by kernel
+    const auto& [kernel, reason] = key;
+    if (kernel != last) {
+      out->add_stall_samples()->set_kernel(std::string(SampledKernelName(kernel)));
+    }
+    last = kernel;
+    Reasons* const reasons =
+        out->mutable_stall_samples(out->stall_samples_size() - 1)->mutable_reasons();
+    AddReason(reason, samples, reasons);
+  }
+  for (v1::KernelStallSamples& kernel : *out->mutable_stall_samples()) {
+    SortReasons(kernel.mutable_reasons());
+  }
+}
 
 google::protobuf::Duration ToProto(Nanoseconds time) {
   constexpr int64_t kNanosPerSecond = 1'000'000'000;

@@ -52,7 +52,8 @@ class RpcServer {  // Thread-safe, but for Shutdown and the destructor.
 
   // Health turns NOT_SERVING for every name, and stays so.
   void StopServing();
-  // Waits until no call of Gemm, Tune or Study is open; false when `deadline` passed first.
+  // Waits until no call of Gemm, Tune, Study or Profile is open; false when `deadline` passed
+  // first.
   bool WaitIdle(SteadyClock::time_point deadline);
   int open_gemm_calls() const;
   // Refuses connections at once, and ends those that are open: the ones whose callers are still

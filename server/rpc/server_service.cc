@@ -163,6 +163,7 @@ grpc::ServerUnaryReactor* ServerServiceImpl::GetStatistics(grpc::CallbackServerC
     *out->mutable_kernel_time() = ToProto(kernel.kernel_time);
     if (kernel.stalls.measured) *out->mutable_stalls() = ToProto(kernel.stalls);
   }
+  EncodeStalls(tuning_.sampler->totals(), response);
   return FinishUnary(context, OkStatus());
 }
 
@@ -177,10 +178,9 @@ grpc::ServerWriteReactor<v1::StudyPoint>* ServerServiceImpl::Study(
 }
 
 grpc::ServerUnaryReactor* ServerServiceImpl::Profile(grpc::CallbackServerContext* context,
-                                                     const v1::ProfileRequest*,
-                                                     v1::ProfileResponse*) {
-  return FinishUnary(context, Unimplemented("this server has no Profile; Execution.stalls of "
-                                            "GemmService.Gemm say what a kernel waited for"));
+                                                     const v1::ProfileRequest* request,
+                                                     v1::ProfileResponse* response) {
+  return ProfileCall(tuning_, &open_runs_, context, *request, response);
 }
 
 }  // namespace gemmd

@@ -34,7 +34,7 @@ class ServerServiceImpl final : public v1::ServerService::CallbackService {  // 
   ServerServiceImpl(RpcFacts facts, const Engine* engine, std::vector<const Backend*> backends,
                     const TotalsObserver* totals, const RpcTuning& tuning);
 
-  // Runs of Tune and Study whose caller has not heard of their end.
+  // Runs of Tune, Study and Profile whose caller has not heard of their end.
   OpenCalls& open_runs() { return open_runs_; }
 
   grpc::ServerUnaryReactor* GetServerInfo(grpc::CallbackServerContext* context,

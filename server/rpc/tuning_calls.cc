@@ -121,6 +121,27 @@ class MessageStream final : public grpc::ServerWriteReactor<Message> {
   bool busy_ GUARDED_BY(mu_) = false;  // gRPC writes, or finishes
 };
 
+// A run's one reply. Lifetime as MessageStream's.
+class ReplyOfRun final : public grpc::ServerUnaryReactor {
+ public:
+  explicit ReplyOfRun(OpenCalls* open) : open_(open) { open_->Started(); }
+
+  const std::stop_source& stop() const { return stop_; }
+  // The run's last use of it, after which its caller has the response.
+  void End(const Status& status) { Finish(ToGrpcStatus(status)); }
+
+ private:
+  void OnCancel() override { stop_.request_stop(); }
+  void OnDone() override {
+    OpenCalls* const open = open_;
+    delete this;
+    open->Ended();
+  }
+
+  OpenCalls* const open_;
+  std::stop_source stop_;
+};
+
 // Those given first, then the served ones that are not among them. None is an error unless
 // `may_be_none`.
 StatusOr<std::vector<GemmProblem>> WithServed(std::vector<GemmProblem> given, bool may_be_none,
@@ -177,6 +198,24 @@ grpc::ServerWriteReactor<v1::StudyPoint>* StudyCall(const RpcTuning& tuning, Ope
     stream->End(InTermsOfStudy(status));
   }
   return stream.release();
+}
+
+grpc::ServerUnaryReactor* ProfileCall(const RpcTuning& tuning, OpenCalls* open,
+                                      grpc::CallbackServerContext* context,
+                                      const v1::ProfileRequest& request,
+                                      v1::ProfileResponse* response) {
+  StatusOr<DecodedProfile> decoded = DecodeProfile(request);
+  if (!decoded.ok()) return FinishUnary(context, decoded.status());
+  ProfileRun run;
+  run.problems = {decoded->problem};
+  run.constraints = decoded->constraints;
+  run.duration = decoded->duration;
+  auto reply = std::make_unique<ReplyOfRun>(open);
+  run.stop = reply->stop();
+  run.result = [response](const Profile& profile) { *response = ToProto(profile); };
+  run.done = [to = reply.get()](const Status& status) { to->End(status); };
+  if (Status status = tuning.tuner->Profile(std::move(run)); !status.ok()) reply->End(status);
+  return reply.release();
 }
 
 }  // namespace gemmd

@@ -1,4 +1,5 @@
-// ServerService.Tune and Study over the tuner: decodes, starts a run, and streams what it reports.
+// ServerService.Tune, Study and Profile over the tuner: decodes, starts a run, and sends what it
+// reports.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
@@ -10,10 +11,11 @@
 
 namespace gemmd {
 
-// Both outlive the calls.
+// All outlive the calls.
 struct RpcTuning {
   Tuner* tuner = nullptr;
   const Traffic* traffic = nullptr;
+  const StallSampler* sampler = nullptr;
 };
 
 // The reactors delete themselves. A call counts in `open` while its run, or what that reported, is
@@ -23,5 +25,9 @@ grpc::ServerWriteReactor<v1::TuneProgress>* TuneCall(const RpcTuning& tuning, Op
                                                      const v1::TuneRequest& request);
 grpc::ServerWriteReactor<v1::StudyPoint>* StudyCall(const RpcTuning& tuning, OpenCalls* open,
                                                     const v1::StudyRequest& request);
+grpc::ServerUnaryReactor* ProfileCall(const RpcTuning& tuning, OpenCalls* open,
+                                      grpc::CallbackServerContext* context,
+                                      const v1::ProfileRequest& request,
+                                      v1::ProfileResponse* response);
 
 }  // namespace gemmd

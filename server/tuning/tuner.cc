@@ -7,26 +7,15 @@
 #include <utility>
 
 #include "kernels/core/text.h"
-#include "kernels/plan/tune.h"
 
 namespace gemmd {
 namespace {
 
-constexpr std::chrono::seconds kSaveInterval{5};
 constexpr std::chrono::milliseconds kRetryWhenBusy{1000};
 // Long enough for a restart, or for a balancer to take this server out.
 constexpr std::chrono::milliseconds kRetryWhenAway{1000};
-constexpr int kStudyRounds = 11;  // enough for the 5th and 95th percentile to say something
 
 Status Draining() { return Unavailable("the server is draining").WithRetryAfter(kRetryWhenAway); }
-
-Status DeviceLost() {
-  return Unavailable("device lost, the server must restart").WithRetryAfter(kRetryWhenAway);
-}
-
-double SecondsSince(SteadyClock::time_point start) {
-  return std::chrono::duration<double>(SteadyClock::now() - start).count();
-}
 
 // Requests a stop at a point in time, unless it is destroyed first.
 class Timeout {
@@ -49,27 +38,8 @@ class Timeout {
   std::jthread thread_;
 };
 
-// The row's plans of one part and without pairs, from the fewest stages up.
-std::vector<Plan> PlansToStudy(const Planner& planner, const GemmProblem& problem, int row,
-                               int max_stages) {
-  std::vector<Plan> plans = planner.Candidates(problem, {.row = row, .stages = {}, .split_k = 1});
-  std::erase_if(plans, [max_stages](const Plan& plan) {
-    return plan.pair || (max_stages > 0 && plan.stages > max_stages);
-  });
-  std::sort(plans.begin(), plans.end(),
-            [](const Plan& x, const Plan& y) { return x.stages < y.stages; });
-  return plans;
-}
-
 std::string ProblemCount(const TuningRun& run) {
   return Count(static_cast<int64_t>(run.problems.size()), "problem");
-}
-
-// `first` is the first failure.
-Status Summary(int failed, int total, const Status& first) {
-  if (failed == 0) return OkStatus();
-  return Status(first.code(), std::to_string(failed) + " of " + Count(total, "problem") +
-                                  " were not measured; the first: " + first.message());
 }
 
 }  // namespace
@@ -103,6 +73,10 @@ Status AboutProblem(int index, const Status& status) {
   return Status(status.code(), std::move(message)).WithField(std::move(field));
 }
 
+Status Tuner::DeviceLost() {
+  return Unavailable("device lost, the server must restart").WithRetryAfter(kRetryWhenAway);
+}
+
 // What Start() puts on the tuner's thread.
 struct Tuner::Job {
   std::string name;     // "a tune of 12 problems"
@@ -113,40 +87,13 @@ struct Tuner::Job {
   std::function<void(Status)> done;
 };
 
-// Saves after the first problem, so that a path which cannot be written is told at once, then every
-// few seconds, and what is left at the end.
-class Tuner::Saver {
- public:
-  explicit Saver(const Save& save) : save_(save) {}
-
-  Status Learnt() {
-    unsaved_ = true;
-    return SteadyClock::now() < next_ ? OkStatus() : Flush();
-  }
-  // All that was learnt is written down.
-  bool saved() const { return save_ && !unsaved_ && !failed_; }
-  Status Flush() {
-    if (!unsaved_ || !save_) return OkStatus();
-    unsaved_ = false;
-    Status status = save_();
-    next_ = SteadyClock::now() + kSaveInterval;
-    failed_ = !status.ok();
-    if (!failed_) return status;
-    return FailedPrecondition("what was measured is in use and not saved: " + status.message());
-  }
-
- private:
-  const Save& save_;
-  bool unsaved_ = false, failed_ = false;
-  SteadyClock::time_point next_ = SteadyClock::time_point::min();
-};
-
 Tuner::Tuner(std::vector<TuningDevice> devices, Save save, TuningObserver* observer,
-             std::string saved_in)
+             std::string saved_in, StallSampler* sampler)
     : devices_(std::move(devices)),
       save_(std::move(save)),
       saved_in_(std::move(saved_in)),
-      observer_(observer) {
+      observer_(observer),
+      sampler_(sampler) {
   thread_ = std::thread([this] { Loop(); });
 }
 
@@ -172,6 +119,28 @@ Status Tuner::CheckRunnable(const TuningDevice& device, const GemmProblem& probl
   return device.backend->CheckTimable(problem);
 }
 
+Status Tuner::CheckProblem(const GemmProblem& problem, const PlanConstraints& constraints) const {
+  if (problem.empty()) {
+    return InvalidArgument("problem",
+                           "m, n or batch is 0, and nothing takes no time; the least is 1");
+  }
+  Status first;
+  for (const TuningDevice& device : devices_) {
+    Status status = CheckRunnable(device, problem, constraints);
+    if (status.ok()) return status;
+    if (first.ok()) first = std::move(status);
+  }
+  return first;
+}
+
+StatusOr<const TuningDevice*> Tuner::DeviceFor(const GemmProblem& problem,
+                                               const PlanConstraints& constraints) const {
+  for (const TuningDevice& device : devices_) {
+    if (CheckRunnable(device, problem, constraints).ok()) return &device;
+  }
+  return Internal("no device runs " + ToString(problem));
+}
+
 Status Tuner::CheckProblems(const TuningRun& run, const PlanConstraints& constraints) const {
   const int count = static_cast<int>(std::min<size_t>(run.problems.size(), kMaxTuningProblems + 1));
   if (count == 0) return InvalidArgument("problems", "problems has no entries; at least 1");
@@ -181,20 +150,8 @@ Status Tuner::CheckProblems(const TuningRun& run, const PlanConstraints& constra
                                            std::to_string(kMaxTuningProblems));
   }
   for (int i = 0; i < count; ++i) {
-    const GemmProblem& problem = run.problems[static_cast<size_t>(i)];
-    if (problem.empty()) {
-      return AboutProblem(i, InvalidArgument("problem",
-                                             "m, n or batch is 0, and nothing takes no "
-                                             "time; the least is 1"));
-    }
-    Status first;
-    bool runnable = false;
-    for (const TuningDevice& device : devices_) {
-      Status status = CheckRunnable(device, problem, constraints);
-      runnable = runnable || status.ok();
-      if (first.ok()) first = std::move(status);
-    }
-    if (!runnable) return AboutProblem(i, first);
+    Status status = CheckProblem(run.problems[static_cast<size_t>(i)], constraints);
+    if (!status.ok()) return AboutProblem(i, status);
   }
   return OkStatus();
 }
@@ -224,6 +181,24 @@ Status Tuner::Study(StudyRun run) {
   job->done = std::move(run.done);
   job->run = [this, run = std::move(run)](const std::stop_token& stop) {
     return RunStudy(run, stop);
+  };
+  return Start(std::move(job));
+}
+
+Status Tuner::Profile(ProfileRun run) {
+  if (run.problems.size() != 1) return InvalidArgument("problem", "a profile is of one problem");
+  const GemmProblem& problem = run.problems.front();
+  RETURN_IF_ERROR(CheckProblem(problem, run.constraints));
+  ASSIGN_OR_RETURN(const TuningDevice* const device, DeviceFor(problem, run.constraints));
+  if (sampler_ == nullptr || device->backend->sampler() == nullptr) {
+    return device->backend->sampling_status();
+  }
+  auto job = std::make_unique<Job>();
+  job->name = "a profile";
+  job->stop = run.stop;
+  job->done = std::move(run.done);
+  job->run = [this, run = std::move(run)](const std::stop_token& stop) {
+    return RunProfile(run, stop);
   };
   return Start(std::move(job));
 }
@@ -296,156 +271,6 @@ void Tuner::Loop() {
 std::string Tuner::WhereLearntIs() const {
   return save_ ? "what was measured is saved in " + saved_in_
                : "what was measured is lost with the server, which has no tuning file";
-}
-
-Status Tuner::RunTune(const TuneRun& run, const std::stop_token& stop) {
-  Saver saver(save_);
-  TuneStep step;
-  step.total = static_cast<int>(run.problems.size());
-  if (run.progress) run.progress(step);
-  if (run.calibrate) {
-    for (const TuningDevice& device : devices_) {
-      ASSIGN_OR_RETURN(DeviceCalibration found, Calibrate(device, stop));
-      step.calibrations.push_back(std::move(found));
-      if (run.progress) run.progress(step);
-      RETURN_IF_ERROR(saver.Learnt());
-    }
-  }
-  const SteadyClock::time_point first_problem = SteadyClock::now();
-  Status ended, first_failure;
-  int failed = 0;
-  for (const GemmProblem& problem : run.problems) {
-    StatusOr<Plan> best = TuneEverywhere(problem, stop);
-    if (!best.ok() && best.status().code() != StatusCode::kResourceExhausted) {
-      ended = best.status();
-      break;
-    }
-    if (!best.ok() && failed++ == 0) first_failure = best.status();
-    if (best.ok()) ended = saver.Learnt();
-    ++step.done;
-    if (saver.saved()) step.saved = step.done;
-    step.problem = problem;
-    step.best = best.ok() ? std::optional<Plan>(*best) : std::nullopt;
-    step.seconds_left = SecondsSince(first_problem) / step.done * (step.total - step.done);
-    if (run.progress) run.progress(step);
-    if (!ended.ok()) break;
-  }
-  RETURN_IF_ERROR(saver.Flush());
-  RETURN_IF_ERROR(ended);
-  return Summary(failed, step.total, first_failure);
-}
-
-Status Tuner::RunStudy(const StudyRun& run, const std::stop_token& stop) {
-  for (const GemmProblem& problem : run.problems) {
-    RETURN_IF_ERROR(StudyOne(run, problem, stop));
-  }
-  return OkStatus();
-}
-
-Status Tuner::StudyOne(const StudyRun& run, const GemmProblem& problem,
-                       const std::stop_token& stop) {
-  const PlanConstraints constraints = {.row = run.row, .stages = {}, .split_k = {}};
-  const auto device = std::find_if(devices_.begin(), devices_.end(), [&](const TuningDevice& d) {
-    return CheckRunnable(d, problem, constraints).ok();
-  });
-  if (device == devices_.end()) return Internal("no device runs " + ToString(problem));
-  ASSIGN_OR_RETURN(const Plan chosen, device->planner->PlanFor(problem, constraints));
-  const std::vector<Plan> plans =
-      PlansToStudy(device->planner->model(), problem, chosen.row, run.max_stages);
-  std::vector<PlanTiming> timings;
-  RETURN_IF_ERROR(Measure(*device, problem, stop, [&](PlanTimer& timer) -> Status {
-    ASSIGN_OR_RETURN(timings, timer.Time(plans, {.rounds = kStudyRounds, .stalls = true}, stop));
-    return OkStatus();
-  }));
-  for (size_t i = 0; i < plans.size(); ++i) {
-    run.point({.problem = problem, .plan = plans[i], .timing = timings[i]});
-    if (stop.stop_requested()) return Cancelled("cancelled");
-  }
-  return OkStatus();
-}
-
-// --- Measuring ---
-
-Status Tuner::Use(const TuningDevice& device, const std::stop_token& stop,
-                  const std::function<Status()>& work) {
-  if (stop.stop_requested()) return Cancelled("cancelled");
-  if (observer_ != nullptr) observer_->MeasuringChanged(true);
-  Status status = work();
-  if (observer_ != nullptr) observer_->MeasuringChanged(false);
-  if (status.ok() || device.backend->healthy()) return status;
-  return DeviceLost();
-}
-
-Status Tuner::Measure(const TuningDevice& device, const GemmProblem& problem,
-                      const std::stop_token& stop, const std::function<Status(PlanTimer&)>& with) {
-  return Use(device, stop, [&] {
-    const SteadyClock::time_point start = SteadyClock::now();
-    Status status = [&]() -> Status {
-      ASSIGN_OR_RETURN(const std::unique_ptr<PlanTimer> timer,
-                       device.backend->MakePlanTimer(problem));
-      return with(*timer);
-    }();
-    if (observer_ != nullptr) observer_->Measured(status.ok(), SteadyClock::now() - start);
-    return status;
-  });
-}
-
-StatusOr<DeviceCalibration> Tuner::Calibrate(const TuningDevice& device,
-                                             const std::stop_token& stop) {
-  const DeviceTraits& traits = device.backend->traits();
-  DeviceCalibration found{.ordinal = traits.ordinal, .device = traits.name, .calibration = {}};
-  RETURN_IF_ERROR(Use(device, stop, [&]() -> Status {
-    ASSIGN_OR_RETURN(found.calibration, device.backend->Calibrate(stop));
-    return device.planner->Calibrate(found.calibration);
-  }));
-  return found;
-}
-
-Status Tuner::TuneOn(const TuningDevice& device, const GemmProblem& problem,
-                     const std::stop_token& stop) {
-  return Measure(device, problem, stop, [&](PlanTimer& timer) -> Status {
-    ASSIGN_OR_RETURN(TuningEntry entry,
-                     TuneProblem(device.planner->model(), problem, timer, {}, stop));
-    device.planner->Learn(std::move(entry));
-    return OkStatus();
-  });
-}
-
-// What the problem gets from now on, on the first device that runs it.
-StatusOr<Plan> Tuner::TuneEverywhere(const GemmProblem& problem, const std::stop_token& stop) {
-  const TuningDevice* first = nullptr;
-  for (const TuningDevice& device : devices_) {
-    if (!CheckRunnable(device, problem, {}).ok()) continue;
-    RETURN_IF_ERROR(TuneOn(device, problem, stop));
-    if (first == nullptr) first = &device;
-  }
-  if (first == nullptr) return Internal("no device runs " + ToString(problem));
-  return first->planner->PlanFor(problem);
-}
-
-// --- In the background ---
-
-Status Tuner::TuneInBackground(const GemmProblem& problem, const std::stop_source& stop) {
-  {
-    MutexLock lock(mu_);
-    if (draining_ || job_ || ending_ || background_) return Cancelled("the tuner is busy");
-    background_ = stop;
-  }
-  Saver saver(save_);
-  Status status = TuneEverywhere(problem, stop.get_token()).status();
-  if (status.ok()) status = saver.Learnt();
-  MutexLock lock(mu_);
-  background_.reset();
-  changed_.NotifyAll();
-  return status;
-}
-
-bool Tuner::IsMeasured(const GemmProblem& problem) const {
-  return std::all_of(devices_.begin(), devices_.end(), [&](const TuningDevice& device) {
-    if (!CheckRunnable(device, problem, {}).ok()) return true;
-    const StatusOr<Plan> plan = device.planner->PlanFor(problem);
-    return plan.ok() && plan->measured_seconds > 0;
-  });
 }
 
 // --- The end ---

@@ -16,6 +16,7 @@
 #include "kernels/core/mutex.h"
 #include "kernels/plan/tuned_planner.h"
 #include "server/engine/request.h"
+#include "server/sampling/stall_sampler.h"
 #include "server/tuning/tuning_observer.h"
 
 namespace gemmd {
@@ -50,7 +51,14 @@ struct StudyStep {
   PlanTiming timing;
 };
 
-// What both runs have. The callbacks run on the tuner's thread.
+struct Profile {
+  Plan plan;
+  double median_seconds = 0;         // of a launch, while it was sampled
+  std::vector<std::string> reasons;  // of the counts
+  PcSamples samples;
+};
+
+// What all runs have. The callbacks run on the tuner's thread.
 struct TuningRun {
   std::vector<GemmProblem> problems;  // ValidateProblem() is OK for each
   std::stop_source stop;  // ends the run soon, from any thread; the tuner also requests it
@@ -78,15 +86,22 @@ struct StudyRun : TuningRun {
   std::function<void(const StudyStep&)> point;  // may block, but not once `stop` is requested
 };
 
+// Of one problem.
+struct ProfileRun : TuningRun {
+  PlanConstraints constraints;
+  Nanoseconds duration{0};                     // above 0; of launches in a row
+  std::function<void(const Profile&)> result;  // once, where the run ends with OK
+};
+
 class Tuner {  // Thread-safe.
  public:
   // Writes down what the planners have learnt; a failure names the path.
   using Save = std::function<Status()>;
 
-  // At least one device. `save` may be empty; `saved_in` is what it writes. `observer` outlives the
-  // tuner and may be null.
+  // At least one device. `save` may be empty; `saved_in` is what it writes. `observer` and
+  // `sampler` outlive the tuner; `observer` may be null, and `sampler` where nothing is profiled.
   Tuner(std::vector<TuningDevice> devices, Save save, TuningObserver* observer,
-        std::string saved_in = {});
+        std::string saved_in = {}, StallSampler* sampler = nullptr);
   // As StartDrain(), and waits for the end of what runs.
   ~Tuner();
   Tuner(const Tuner&) = delete;
@@ -103,6 +118,10 @@ class Tuner {  // Thread-safe.
   // Times the row's plans of one part and without pairs, at every stage count from 1 to what fits
   // and has K steps, in turns. A kernel without a ring has one point.
   Status Study(StudyRun run) EXCLUDES(mu_);
+  // Launches the problem's plan for a while on the first device that runs it, and samples that
+  // device. The field of what is wrong with the problem starts with "problem", not with its index.
+  // Also sampling_status() of a device that cannot be sampled.
+  Status Profile(ProfileRun run) EXCLUDES(mu_);
 
   // Measures one problem on the calling thread, unless something runs; a run that is started
   // meanwhile requests `stop`. CANCELLED when it gave way.
@@ -124,15 +143,21 @@ class Tuner {  // Thread-safe.
   struct Job;
   class Saver;
 
+  static Status DeviceLost();
   static Status CheckRunnable(const TuningDevice& device, const GemmProblem& problem,
                               const PlanConstraints& constraints);
+  Status CheckProblem(const GemmProblem& problem, const PlanConstraints& constraints) const;
   Status CheckProblems(const TuningRun& run, const PlanConstraints& constraints) const;
+  // The first device that runs the problem; INTERNAL where none does.
+  StatusOr<const TuningDevice*> DeviceFor(const GemmProblem& problem,
+                                          const PlanConstraints& constraints) const;
   Status Start(std::unique_ptr<Job> job) EXCLUDES(mu_);
   void Loop() EXCLUDES(mu_);
   std::string WhereLearntIs() const;
 
   Status RunTune(const TuneRun& run, const std::stop_token& stop);
   Status RunStudy(const StudyRun& run, const std::stop_token& stop);
+  Status RunProfile(const ProfileRun& run, const std::stop_token& stop);
   Status StudyOne(const StudyRun& run, const GemmProblem& problem, const std::stop_token& stop);
 
   // Tells the observer that the device is in use meanwhile. UNAVAILABLE when `work` loses it.
@@ -151,6 +176,7 @@ class Tuner {  // Thread-safe.
   const Save save_;
   const std::string saved_in_;
   TuningObserver* const observer_;  // may be null
+  StallSampler* const sampler_;     // may be null
 
   mutable Mutex mu_;
   CondVar changed_;
