@@ -83,8 +83,9 @@ check_all() {
 }
 
 self_test() {
-  local result='{"bench": "probe-cost", "k": 1, "kernel": "a", "stages": 1, "off_us": 1, "on_us": 1,'
-  result+=' "ratio": 1, "gpu": "a", "date": "a", "commit": "a"}'
+  local result='{"bench": "probe-cost", "shape": "a", "dtype": "a", "layout": "a", "m": 1, "n": 1, "k": 1,'
+  result+=' "kernel": "a", "stages": 1, "off_us": 1, "on_us": 1, "ratio": 1,'
+  result+=' "gpu": "a", "date": "a", "commit": "a"}'
   local -A breach=(
     [a.cc]=$'int  f( );\n'
     [long.h]=$(printf 'int a;%.0s\n' {1..501})$'\n'

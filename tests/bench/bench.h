@@ -44,8 +44,6 @@ struct SweepOptions {
 
 // Time against stage count, for each kernel that takes the type, over K.
 Status RunSweep(const SweepOptions& options, const BenchContext& context);
-// The stall probe on against off, over K.
-Status RunProbeCost(const SweepOptions& options, const BenchContext& context);
 
 struct ShapesOptions {
   std::string file;               // as shape_list.h says
@@ -62,6 +60,11 @@ struct ShapesOptions {
 // Each shape of a file beside cuBLASLt, every result checked. A shape that fails or is computed
 // wrong does not stop the others; INTERNAL at the end counts them.
 Status RunShapes(const ShapesOptions& options, const BenchContext& context);
+
+// The stall probe on against off, for each shape of a file that has a kernel, on one plan. Rounds
+// are fewer where a shape takes long. A kernel without a ring has no probe: its line shows what
+// equal variants differ by.
+Status RunProbeCost(const ShapesOptions& options, const BenchContext& context);
 
 struct PlansOptions {
   ShapesOptions shapes;

@@ -5,7 +5,7 @@
 //   gemmd_bench plans       the plans that the model thinks best, predicted and measured
 //   gemmd_bench selection   what model and tuning pick for random shapes, beside the fastest plan
 //   gemmd_bench calibrate   what the model takes from a device, and the points that it comes from
-//   gemmd_bench probe-cost  the stall probe on against off, interleaved
+//   gemmd_bench probe-cost  a list of shapes with the stall probe on and off, interleaved
 #include <cstdio>
 #include <ctime>
 #include <functional>
@@ -163,12 +163,12 @@ std::vector<OptionSpec> SelectionSpecs(SelectionOptions& o) {
 
 std::vector<OptionSpec> OwnSpecs(Command command, Options& o) {
   switch (command) {
-    case Command::kShapes: return ShapesSpecs(o.plans.shapes);
+    case Command::kShapes:
+    case Command::kProbeCost: return ShapesSpecs(o.plans.shapes);
     case Command::kPlans: return PlansSpecs(o.plans);
     case Command::kSelection: return SelectionSpecs(o.selection);
     case Command::kCalibrate: return {};
-    case Command::kSweep:
-    case Command::kProbeCost: return SweepSpecs(o.sweep);
+    case Command::kSweep: return SweepSpecs(o.sweep);
   }
   return {};
 }
@@ -239,7 +239,8 @@ std::string Today() {
 }
 
 Status Run(Command command, const Options& options) {
-  const bool takes_shapes = command == Command::kShapes || command == Command::kPlans;
+  const bool takes_shapes =
+      command == Command::kShapes || command == Command::kPlans || command == Command::kProbeCost;
   if (takes_shapes && options.plans.shapes.file.empty()) {
     return InvalidArgument("shapes", "--shapes is required");
   }
@@ -258,7 +259,7 @@ Status Run(Command command, const Options& options) {
     case Command::kShapes: return RunShapes(options.plans.shapes, context);
     case Command::kPlans: return RunPlans(options.plans, context);
     case Command::kSweep: return RunSweep(options.sweep, context);
-    case Command::kProbeCost: return RunProbeCost(options.sweep, context);
+    case Command::kProbeCost: return RunProbeCost(options.plans.shapes, context);
     case Command::kSelection: return RunSelection(options.selection, context);
     case Command::kCalibrate: return RunCalibrate(context);
   }
@@ -280,9 +281,12 @@ int Main(int argc, char** argv) {
   } else if (name == "calibrate") {
     command = Command::kCalibrate;
     options.rounds = kCalibrationRounds;
-  } else if (name == "sweep" || name == "probe-cost") {
-    command = name == "sweep" ? Command::kSweep : Command::kProbeCost;
+  } else if (name == "sweep") {
+    command = Command::kSweep;
     options.rounds = 7;
+  } else if (name == "probe-cost") {
+    command = Command::kProbeCost;
+    options.rounds = 101;
   } else {
     const bool asked = name == "--help";
     PrintUsage(asked ? stdout : stderr);

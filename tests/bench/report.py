@@ -107,11 +107,15 @@ def calibration(_):
 
 
 def probe_cost(_):
-    """The stall probe on against off."""
-    lines = load("probe-cost")
-    rows = [[str(line["k"]), line["kernel"], str(line["stages"]), f"{line['off_us']:.2f}",
-             f"{line['on_us']:.2f}", f"{line['ratio']:.4f}"] for line in lines]
-    return table(["K", "kernel", "S", "off us", "on us", "ratio"], rows) + measured_on(lines)
+    """The stall probe on against off over the shapes whose kernel has one: the mean, and what pays most."""
+    lines = [line for line in load("probe-cost") if line["stages"] > 0]
+    mean = geometric_mean([line["ratio"] for line in lines])
+    rows = [[f"geometric mean of {len(lines)}", "", "", "", "", "", "", "", f"{mean:.4f}"]]
+    for line in sorted(lines, key=lambda line: -line["ratio"])[:10]:
+        rows.append([line.get("shape", ""), line["dtype"], line["layout"], extents(line), line["kernel"],
+                     str(line["stages"]), f"{line['off_us']:.2f}", f"{line['on_us']:.2f}", f"{line['ratio']:.4f}"])
+    return table(["shape", "dtype", "layout", "M N K", "kernel", "S", "off us", "on us", "on / off"],
+                 rows) + measured_on(lines)
 
 
 def latency(_):

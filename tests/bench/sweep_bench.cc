@@ -20,27 +20,6 @@ GemmProblem ProblemOf(const SweepOptions& options, DType type, int64_t k) {
   return WithPackedLayouts(p);
 }
 
-JsonLine StartLine(const char* bench, const SweepOptions& options, const GemmProblem& p,
-                   const Plan& plan) {
-  JsonLine line;
-  line.String("bench", bench)
-      .String("dtype", options.dtype)
-      .String("layout", options.layout)
-      .Integer("m", p.m)
-      .Integer("n", p.n)
-      .Integer("k", p.k)
-      .String("kernel", plan.kernel())
-      .Integer("stages", plan.stages)
-      .Integer("resident_blocks", plan.resident_blocks)
-      .Integer("smem_bytes", plan.smem_bytes);
-  return line;
-}
-
-Status WriteLine(JsonLine line, const BenchContext& context) {
-  line.Integer("seed", static_cast<int64_t>(context.seed));
-  return context.out.Write(AddMachine(line, context));
-}
-
 // Every kernel that takes the types, at every stage count that fits: blocks that work alone, on
 // whole tiles, so that plans differ in the ring and nothing else.
 std::vector<Plan> AllPlans(const Planner& planner, const GemmProblem& problem, int max_stages) {
@@ -71,40 +50,32 @@ Status SweepOne(const SweepOptions& options, const BenchContext& context, const 
   for (size_t i = 0; i < plans.size(); ++i) {
     ASSIGN_OR_RETURN(const StallSample stalls, StallsOf(sets, problem, plans[i]));
     const bool is_pick = plans[i].row == picked.row && plans[i].stages == picked.stages;
-    JsonLine line = StartLine("stage-sweep", options, problem, plans[i]);
-    line.Fixed("us", Us(timings[i].median_seconds), 3)
+    JsonLine line;
+    line.String("bench", "stage-sweep")
+        .String("dtype", options.dtype)
+        .String("layout", options.layout)
+        .Integer("m", problem.m)
+        .Integer("n", problem.n)
+        .Integer("k", problem.k)
+        .String("kernel", plans[i].kernel())
+        .Integer("stages", plans[i].stages)
+        .Integer("resident_blocks", plans[i].resident_blocks)
+        .Integer("smem_bytes", plans[i].smem_bytes)
+        .Fixed("us", Us(timings[i].median_seconds), 3)
         .Fixed("p5_us", Us(timings[i].p5_seconds), 3)
         .Fixed("p95_us", Us(timings[i].p95_seconds), 3)
         .Fixed("tflops", problem.flops() / Us(timings[i].median_seconds) * 1e-6, 1)
         .Fixed("predicted_us", plans[i].predicted_seconds * 1e6, 3)
         .Flag("picked", is_pick);
-    AddStalls(line, stalls);
-    RETURN_IF_ERROR(WriteLine(std::move(line), context));
+    AddStalls(line, stalls).Integer("seed", static_cast<int64_t>(context.seed));
+    RETURN_IF_ERROR(context.out.Write(AddMachine(line, context)));
   }
   return OkStatus();
 }
 
-Status ProbeCostOne(const SweepOptions& options, const BenchContext& context,
-                    const Planner& planner, const GemmProblem& problem, const OperandSets& sets) {
-  ASSIGN_OR_RETURN(const Plan plan, planner.PlanFor(problem));
-  std::vector<Enqueue> variants;
-  for (const bool on : {false, true}) {
-    variants.push_back([&sets, &problem, plan, on](int index, cudaStream_t stream) {
-      GemmParams params = sets.Params(index);
-      if (on) params.counters = sets.Counters(index);
-      return Launch(problem, plan, params, stream);
-    });
-  }
-  ASSIGN_OR_RETURN(const std::vector<PlanTiming> timings,
-                   MeasureInterleaved(variants, context.measure));
-  JsonLine line = StartLine("probe-cost", options, problem, plan);
-  line.Fixed("off_us", Us(timings[0].median_seconds), 3)
-      .Fixed("on_us", Us(timings[1].median_seconds), 3)
-      .Fixed("ratio", timings[1].median_seconds / timings[0].median_seconds, 4);
-  return WriteLine(std::move(line), context);
-}
+}  // namespace
 
-Status OverK(const SweepOptions& options, const BenchContext& context, decltype(SweepOne)& one) {
+Status RunSweep(const SweepOptions& options, const BenchContext& context) {
   const std::optional<DType> type = DTypeFromName(options.dtype);
   if (!type) return InvalidArgument("dtype", "dtype=" + options.dtype + " is no type");
   const Planner planner(context.traits);
@@ -114,19 +85,9 @@ Status OverK(const SweepOptions& options, const BenchContext& context, decltype(
     RETURN_IF_ERROR(ValidateProblem(problem));
     ASSIGN_OR_RETURN(const OperandSets sets,
                      OperandSets::Create(problem, context.traits.l2_bytes, pattern));
-    RETURN_IF_ERROR(one(options, context, planner, problem, sets));
+    RETURN_IF_ERROR(SweepOne(options, context, planner, problem, sets));
   }
   return OkStatus();
-}
-
-}  // namespace
-
-Status RunSweep(const SweepOptions& options, const BenchContext& context) {
-  return OverK(options, context, SweepOne);
-}
-
-Status RunProbeCost(const SweepOptions& options, const BenchContext& context) {
-  return OverK(options, context, ProbeCostOne);
 }
 
 }  // namespace gemmd::bench
