@@ -171,6 +171,10 @@ KERNELS = Dashboard(
             Panel("Epilogue", "Share of all cycles that go into scaling, adding and storing tiles. High where K is "
                   "short.", "percentunit",
                   (Query(epilogue("kernel, stages"), "{{kernel}}, {{stages}} stages"),), absent=NO_RING),
+            Panel("Records dropped", "Launches whose counters could not be their own, and are in no panel here. Other "
+                  "than zero is a defect, launches of seconds, or another process on the GPU.", "cps",
+                  (Query(rate("gemmd_kernel_stall_records_dropped_total", "instance"), "{{instance}}"),),
+                  still="no record is damaged"),
         )),
         Row("Stages and plans", (
             Panel("Stage choice", "Plans a second by stage count; 0 is a kernel without a ring. Choose one kernel "

@@ -25,7 +25,8 @@ struct PhaseTimes {
 // one of the consumers of each; of both consumers where they take tiles in turn, whose main loops
 // and epilogues then overlap.
 struct StallSample {
-  bool measured = false;  // false: this kernel or backend has no probe
+  bool measured = false;  // false: no probe in this kernel or backend, or dropped
+  bool dropped = false;   // what was read cannot be this launch's; all below is 0
   // Consumer waited for a stage to arrive (the ready edge). Consumers that take tiles in turn do
   // not count the wait for their turn.
   uint64_t wait_full = 0;

@@ -35,9 +35,9 @@ class CudaBackend : public Backend {
   Status AddLanes(int count) {
     MutexLock lock(mu_);
     for (int index = 0; index < count; ++index) {
-      ASSIGN_OR_RETURN(std::unique_ptr<CudaLane> lane,
-                       CudaLane::Create(index, traits_.ordinal,
-                                        [this](cudaError_t error) { NoteError(error); }));
+      ASSIGN_OR_RETURN(
+          std::unique_ptr<CudaLane> lane,
+          CudaLane::Create(index, traits_, [this](cudaError_t error) { NoteError(error); }));
       free_.push_back(lane.get());
       lanes_.push_back(std::move(lane));
     }

@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/image_params.h"
 #include "kernels/cuda/launcher.h"
+#include "kernels/plan/stall_record.h"
 
 namespace gemmd {
 namespace {
@@ -26,24 +27,24 @@ cudaError_t WaitFor(cudaEvent_t event) {
 
 }  // namespace
 
-StatusOr<std::unique_ptr<CudaLane>> CudaLane::Create(int index, int ordinal,
+StatusOr<std::unique_ptr<CudaLane>> CudaLane::Create(int index, const DeviceTraits& traits,
                                                      ErrorListener listener) {
-  RETURN_IF_CUDA_ERROR(cudaSetDevice(ordinal));
+  RETURN_IF_CUDA_ERROR(cudaSetDevice(traits.ordinal));
   ASSIGN_OR_RETURN(Stream stream, MakeStream());
   Events events;
   for (Event* event : {&events.begin, &events.uploaded, &events.computed, &events.downloaded}) {
     ASSIGN_OR_RETURN(*event, MakeEvent());
   }
   ASSIGN_OR_RETURN(DeviceBuffer workspace, MakeDeviceBuffer(kWorkspaceBytes));
-  return std::unique_ptr<CudaLane>(new CudaLane(index, ordinal, std::move(listener),
+  return std::unique_ptr<CudaLane>(new CudaLane(index, traits, std::move(listener),
                                                 std::move(stream), std::move(events),
                                                 std::move(workspace)));
 }
 
-CudaLane::CudaLane(int index, int ordinal, ErrorListener listener, Stream stream, Events events,
-                   DeviceBuffer workspace)
+CudaLane::CudaLane(int index, DeviceTraits traits, ErrorListener listener, Stream stream,
+                   Events events, DeviceBuffer workspace)
     : index_(index),
-      ordinal_(ordinal),
+      traits_(std::move(traits)),
       listener_(std::move(listener)),
       stream_(std::move(stream)),
       events_(std::move(events)),
@@ -93,7 +94,7 @@ Status CudaLane::Enqueue(const GemmProblem& problem, const Plan& plan) {
 
 Status CudaLane::Submit(const GemmProblem& problem, const Plan& plan, const HostOperands& operands,
                         Done done, std::stop_token /*stop*/) {
-  RETURN_IF_ERROR(Check(cudaSetDevice(ordinal_), "cudaSetDevice"));
+  RETURN_IF_ERROR(Check(cudaSetDevice(traits_.ordinal), "cudaSetDevice"));
   const auto start = SteadyClock::now();
   FillImage(problem, operands, image_, pinned_);
   const Nanoseconds stage = SteadyClock::now() - start;
@@ -105,14 +106,14 @@ Status CudaLane::Submit(const GemmProblem& problem, const Plan& plan, const Host
   }
   {
     MutexLock lock(mu_);
-    job_ = Job{problem, operands, std::move(done), stage, plan.stages > 0};
+    job_ = Job{problem, plan, operands, std::move(done), stage};
   }
   work_.NotifyOne();
   return OkStatus();
 }
 
 void CudaLane::CompletionLoop() {
-  (void)Check(cudaSetDevice(ordinal_), "cudaSetDevice");
+  (void)Check(cudaSetDevice(traits_.ordinal), "cudaSetDevice");
   while (true) {
     std::optional<Job> job;
     {
@@ -135,7 +136,10 @@ LaneResult CudaLane::Complete(const Job& job) {
   const auto start = SteadyClock::now();
   ReadResult(job.problem, image_, pinned_, job.operands);
   result.times.unstage = SteadyClock::now() - start;
-  if (job.probed) result.stalls = ReadCounters(pinned_ + image_.counters_offset);
+  if (job.plan.stages > 0) {
+    result.stalls = JudgeStalls(ReadCounters(pinned_ + image_.counters_offset), job.problem,
+                                job.plan, traits_, result.times.kernel);
+  }
   return result;
 }
 

@@ -26,7 +26,8 @@ class CudaLane : public Lane {
   // Sees every CUDA error of the lane, from the thread that met it.
   using ErrorListener = std::function<void(cudaError_t)>;
 
-  static StatusOr<std::unique_ptr<CudaLane>> Create(int index, int ordinal, ErrorListener listener);
+  static StatusOr<std::unique_ptr<CudaLane>> Create(int index, const DeviceTraits& traits,
+                                                    ErrorListener listener);
   ~CudaLane() override;
 
   // Memory for the next Submit: `image.bytes` at each address. Called by the lease's holder, before
@@ -41,16 +42,16 @@ class CudaLane : public Lane {
  private:
   struct Job {  // enqueued on the stream, not reported yet
     GemmProblem problem;
+    Plan plan;
     HostOperands operands;
     Done done;
     Nanoseconds stage{0};
-    bool probed = false;
   };
   struct Events {
     Event begin, uploaded, computed, downloaded;
   };
 
-  CudaLane(int index, int ordinal, ErrorListener listener, Stream stream, Events events,
+  CudaLane(int index, DeviceTraits traits, ErrorListener listener, Stream stream, Events events,
            DeviceBuffer workspace);
 
   // Everything of a launch but the host copies. The first error wins.
@@ -61,7 +62,7 @@ class CudaLane : public Lane {
   Status ReadTimes(PhaseTimes& times);
 
   const int index_;
-  const int ordinal_;
+  const DeviceTraits traits_;
   const ErrorListener listener_;
   const Stream stream_;
   const Events events_;

@@ -26,13 +26,15 @@ constexpr uint64_t kSeed = 1;                  // of values whose times are aske
 
 class CudaPlanTimer : public PlanTimer {
  public:
-  CudaPlanTimer(const GemmProblem& problem, int ordinal) : problem_(problem), ordinal_(ordinal) {}
+  CudaPlanTimer(const GemmProblem& problem, const DeviceTraits& traits)
+      : problem_(problem), traits_(traits) {}
 
   // Sets of operands until launches no longer meet their own data in the L2 cache.
-  Status Allocate(int64_t l2_bytes) {
-    RETURN_IF_CUDA_ERROR(cudaSetDevice(ordinal_));
+  Status Allocate() {
+    RETURN_IF_CUDA_ERROR(cudaSetDevice(traits_.ordinal));
     ASSIGN_OR_RETURN(image_, ImageOf(problem_));
-    const int64_t wanted = std::clamp<int64_t>(3 * l2_bytes / image_.bytes + 1, 2, kMaxSets);
+    const int64_t wanted =
+        std::clamp<int64_t>(3 * traits_.l2_bytes / image_.bytes + 1, 2, kMaxSets);
     sets_ = static_cast<int>(std::clamp<int64_t>(kMemoryLimitBytes / image_.bytes, 1, wanted));
     const int64_t bytes = image_.bytes * sets_ + kWorkspaceBytes;
     StatusOr<DeviceBuffer> memory = MakeDeviceBuffer(bytes);
@@ -56,7 +58,7 @@ class CudaPlanTimer : public PlanTimer {
 
   StatusOr<std::vector<PlanTiming>> Time(std::span<const Plan> plans, const TimingOptions& options,
                                          std::stop_token stop) override {
-    RETURN_IF_CUDA_ERROR(cudaSetDevice(ordinal_));
+    RETURN_IF_CUDA_ERROR(cudaSetDevice(traits_.ordinal));
     std::vector<Enqueue> variants;
     for (const Plan& plan : plans) {
       variants.push_back([this, &plan](int index, cudaStream_t stream) {
@@ -68,7 +70,7 @@ class CudaPlanTimer : public PlanTimer {
     ASSIGN_OR_RETURN(std::vector<PlanTiming> timings,
                      MeasureInterleaved(variants, options, std::max(kFewLaunches, sets_), stop));
     for (size_t i = 0; options.stalls && i < plans.size(); ++i) {
-      ASSIGN_OR_RETURN(timings[i].stalls, MeasureStalls(problem_, plans[i], Params(0)));
+      ASSIGN_OR_RETURN(timings[i].stalls, MeasureStalls(problem_, plans[i], Params(0), traits_));
     }
     return timings;
   }
@@ -96,7 +98,7 @@ class CudaPlanTimer : public PlanTimer {
   }
 
   const GemmProblem problem_;
-  const int ordinal_;
+  const DeviceTraits traits_;
   DeviceImage image_;
   int sets_ = 0;
   DeviceBuffer memory_;
@@ -106,8 +108,8 @@ class CudaPlanTimer : public PlanTimer {
 
 StatusOr<std::unique_ptr<PlanTimer>> MakeCudaPlanTimer(const GemmProblem& problem,
                                                        const DeviceTraits& traits) {
-  auto timer = std::make_unique<CudaPlanTimer>(problem, traits.ordinal);
-  RETURN_IF_ERROR(timer->Allocate(traits.l2_bytes));
+  auto timer = std::make_unique<CudaPlanTimer>(problem, traits);
+  RETURN_IF_ERROR(timer->Allocate());
   RETURN_IF_ERROR(timer->Fill());
   return std::unique_ptr<PlanTimer>(std::move(timer));
 }

@@ -9,6 +9,7 @@
 #include "kernels/cuda/handles.h"
 #include "kernels/cuda/image_params.h"
 #include "kernels/cuda/launcher.h"
+#include "kernels/plan/stall_record.h"
 
 namespace gemmd {
 namespace {
@@ -109,15 +110,19 @@ StatusOr<std::vector<PlanTiming>> MeasureInterleaved(const std::vector<Enqueue>&
 }
 
 StatusOr<StallSample> MeasureStalls(const GemmProblem& problem, const Plan& plan,
-                                    const GemmParams& params) {
+                                    const GemmParams& params, const DeviceTraits& traits) {
   if (plan.stages == 0) return StallSample{};
+  ASSIGN_OR_RETURN(const Event begin, MakeEvent());
+  ASSIGN_OR_RETURN(const Event end, MakeEvent());
   std::byte counters[kStallCounters * sizeof(*params.counters)];
   RETURN_IF_CUDA_ERROR(cudaMemsetAsync(params.counters, 0, sizeof(counters), nullptr));
-  RETURN_IF_ERROR(Launch(problem, plan, params, nullptr));
+  const auto launch = [&] { return Launch(problem, plan, params, nullptr); };
+  ASSIGN_OR_RETURN(const double seconds, SecondsOf(launch, begin, end, nullptr));
   RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(counters, params.counters, sizeof(counters),
                                        cudaMemcpyDeviceToHost, nullptr));
   RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(nullptr));
-  return ReadCounters(counters);
+  return JudgeStalls(ReadCounters(counters), problem, plan, traits,
+                     Nanoseconds(static_cast<int64_t>(seconds * 1e9)));
 }
 
 }  // namespace gemmd

@@ -12,6 +12,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include "kernels/core/device_traits.h"
 #include "kernels/core/gemm_types.h"
 #include "kernels/core/status.h"
 #include "kernels/core/timing.h"
@@ -33,10 +34,10 @@ StatusOr<std::vector<PlanTiming>> MeasureInterleaved(const std::vector<Enqueue>&
                                                      int min_launches = kFewLaunches,
                                                      const std::stop_token& stop = {});
 
-// What a launch waited for, by its probe: one launch on the default stream, waited for. `params`
-// has counters, and operands that nothing else uses meanwhile. Not measured where the kernel has no
-// ring.
+// What a launch waited for, by its probe: one launch on the default stream of the device that
+// `traits` are of, waited for. `params` has counters, and operands that nothing else uses
+// meanwhile. Not measured where the kernel has no ring.
 StatusOr<StallSample> MeasureStalls(const GemmProblem& problem, const Plan& plan,
-                                    const GemmParams& params);
+                                    const GemmParams& params, const DeviceTraits& traits);
 
 }  // namespace gemmd

@@ -128,6 +128,12 @@ void PrometheusObserver::MakeLaunchSeries(prometheus::Registry& registry) {
                          "Cycles of thread blocks in the main loop, waits included, and in the "
                          "epilogue.")
                      .Register(registry);
+  stall_records_dropped_ =
+      &BuildCounter()
+           .Name("gemmd_kernel_stall_records_dropped_total")
+           .Help("Launches whose cycle counters could not be their own, and were counted nowhere.")
+           .Register(registry)
+           .Add({});
   for (int slot = 0; slot < kLaunchSlots; ++slot) {
     const LaunchSlot at = SlotAt(slot);
     const auto labels = [&at](const char* name, const char* value) {
@@ -223,6 +229,7 @@ void PrometheusObserver::ObserveLaunch(const GemmRequest& request, const GemmRes
   if (flops != nullptr) flops->Increment(FlopsDone(request, result));
   launch.launches->Increment();
   if (result.status.ok()) launch.duration->Observe(Seconds(result.times.kernel));
+  if (result.stalls.dropped) stall_records_dropped_->Increment();
   if (!result.stalls.measured || launch.wait_full == nullptr) return;
   launch.wait_full->Increment(static_cast<double>(result.stalls.wait_full));
   launch.wait_empty->Increment(static_cast<double>(result.stalls.wait_empty));

@@ -55,6 +55,7 @@ class PrometheusObserver : public EngineObserver {  // Thread-safe.
   std::array<PerLaunch, kLaunchSlots> launches_{};
   std::array<prometheus::Counter*, kKernelRows> flops_{};  // null: never reads A and B
   prometheus::Counter* empty_plans_ = nullptr;
+  prometheus::Counter* stall_records_dropped_ = nullptr;  // of all kernels: they are defects
 };
 
 }  // namespace gemmd

@@ -61,6 +61,13 @@ class Collector {
   int pending_ GUARDED_BY(mu_) = 0;
 };
 
+// Nothing of a launch that ended well is dropped: its K tiles are exactly those that were expected.
+void ExpectStallsKept(const Plan& plan, const LaneResult& result) {
+  EXPECT_FALSE(result.stalls.dropped) << ToString(plan);
+  if (!result.status.ok()) return;
+  EXPECT_EQ(result.stalls.measured, plan.stages > 0) << ToString(plan);
+}
+
 }  // namespace
 
 std::string Name(TypePair types) {
@@ -135,6 +142,7 @@ LaneResult ConformanceTest::RunPlan(const GemmProblem& problem, const HostOperan
                                            collector.Slot(std::nullopt, &result), std::move(stop));
   if (!submitted.ok()) return failed(submitted);
   collector.WaitUntilPendingIs(0);
+  ExpectStallsKept(plan, *result);
   return *std::move(result);
 }
 
@@ -166,11 +174,13 @@ void ConformanceTest::Check(const GemmProblem& problem, uint64_t seed,
 
 void ConformanceTest::RunConcurrently(const std::vector<GemmData*>& work) {
   std::vector<std::optional<LaneResult>> results(work.size());
+  std::vector<Plan> plans(work.size());
   Collector collector;
   for (size_t i = 0; i < work.size(); ++i) {
     const GemmProblem& problem = work[i]->problem();
     const StatusOr<Plan> plan = planner_->PlanFor(problem);
     ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+    plans[i] = *plan;
     std::optional<LaneLease> lane = backend_->TryAcquireLane(problem);
     for (int most = kSuiteLanes - 1; !lane && most >= 0; --most) {
       collector.WaitUntilPendingIs(most);
@@ -187,9 +197,11 @@ void ConformanceTest::RunConcurrently(const std::vector<GemmData*>& work) {
     }
   }
   collector.WaitUntilPendingIs(0);
-  for (const std::optional<LaneResult>& result : results) {
+  for (size_t i = 0; i < results.size(); ++i) {
+    const std::optional<LaneResult>& result = results[i];
     const Status status = result ? result->status : Internal("never ran");
     EXPECT_TRUE(status.ok()) << status.ToString();
+    if (result) ExpectStallsKept(plans[i], *result);
   }
 }
 

@@ -10,12 +10,12 @@
 
 namespace gemmd::bench {
 
-// One launch on set 0 with the probe on; zeros where the kernel has none.
+// One launch on set 0 with the probe on; zeros where the kernel has none, or it was dropped.
 inline StatusOr<StallSample> StallsOf(const OperandSets& sets, const GemmProblem& problem,
-                                      const Plan& plan) {
+                                      const Plan& plan, const DeviceTraits& traits) {
   GemmParams params = sets.Params(0);
   params.counters = sets.Counters(0);
-  return MeasureStalls(problem, plan, params);
+  return MeasureStalls(problem, plan, params, traits);
 }
 
 inline JsonLine& AddStalls(JsonLine& line, const StallSample& stalls) {

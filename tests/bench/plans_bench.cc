@@ -42,7 +42,7 @@ Status MeasurePlans(const Shape& shape, const PlansOptions& options, const Bench
       MeasureInterleaved(variants, context.measure, std::max(kFewLaunches, sets.sets())));
   for (size_t i = 0; i < plans.size(); ++i) {
     const Plan& plan = plans[i];
-    ASSIGN_OR_RETURN(const StallSample stalls, StallsOf(sets, problem, plan));
+    ASSIGN_OR_RETURN(const StallSample stalls, StallsOf(sets, problem, plan, context.traits));
     JsonLine line;
     line.String("bench", "plans")
         .String("shape", shape.name)

@@ -48,7 +48,7 @@ Status SweepOne(const SweepOptions& options, const BenchContext& context, const 
   ASSIGN_OR_RETURN(const std::vector<PlanTiming> timings,
                    MeasureInterleaved(variants, context.measure));
   for (size_t i = 0; i < plans.size(); ++i) {
-    ASSIGN_OR_RETURN(const StallSample stalls, StallsOf(sets, problem, plans[i]));
+    ASSIGN_OR_RETURN(const StallSample stalls, StallsOf(sets, problem, plans[i], context.traits));
     const bool is_pick = plans[i].row == picked.row && plans[i].stages == picked.stages;
     JsonLine line;
     line.String("bench", "stage-sweep")

@@ -13,6 +13,7 @@
 #include "kernels/cuda/device_image.h"
 #include "kernels/cuda/handles.h"
 #include "kernels/plan/planner.h"
+#include "kernels/plan/stall_record.h"
 #include "tests/device/device_fixture.h"
 
 namespace gemmd {
@@ -232,6 +233,34 @@ TEST_F(KernelTest, CountersAddUpToTheTilesAndStepsOfTheLaunch) {
       }
     }
   }
+}
+
+// Parts, pairs with a tile beyond an odd edge, batches, and steps that the parts share out
+// unevenly.
+TEST_F(KernelTest, EveryPlanCountsExactlyTheKTilesOfItsLaunch) {
+  const Planner planner(traits_);
+  int paired = 0, parted = 0;
+  for (int row = 0; row < kKernelRows; ++row) {
+    const KernelConfig& config = kKernelTable[row].config;
+    if (config.max_stages == 0) continue;
+    const DType type = config.family == Family::kCpAsyncSimt ? DType::kF32 : DType::kBF16;
+    const int stages = std::min(2, config.max_stages);
+    for (const GemmProblem& p :
+         {Problem(300, 700, 200, type, 3), Problem(70, 130, 2100, type), Problem(1, 1, 1, type)}) {
+      for (const Plan& plan :
+           planner.Candidates(p, {.row = row, .stages = stages, .split_k = {}})) {
+        std::vector<std::byte> d;
+        std::vector<uint64_t> counters;
+        Run(p, plan, 1, d, counters);
+        EXPECT_EQ(counters[4], KTilesOfLaunch(p, plan)) << ToString(p) << ": " << ToString(plan);
+        paired += plan.pair;
+        parted += plan.split_k > 1;
+      }
+    }
+  }
+  if (traits_.compute_capability != 90) return;  // there are neither on any other
+  EXPECT_GT(paired, 0);
+  EXPECT_GT(parted, 0);
 }
 
 TEST(CudaStatusTest, CodesFollowTheKindOfError) {

@@ -237,6 +237,29 @@ TEST_F(ScrapeTest, AReplyThatNobodyTakesCountsAsCancelledInTheReply) {
   EXPECT_EQ(status.error_code(), grpc::StatusCode::CANCELLED);
 }
 
+TEST_F(ScrapeTest, ADroppedStallRecordIsInNoReplyAndNoSum) {
+  config_.gpu_gauges = false;
+  StartOnManual({.traits = H200Traits()});
+  LaneResult kept, dropped;
+  kept.stalls = {.measured = true, .wait_full = 3, .wait_empty = 2, .mainloop = 70, .k_tiles = 1};
+  dropped.stalls.dropped = true;
+  for (const LaneResult& result : {dropped, kept, dropped}) {
+    AsyncCall call(stub_.get(), OnesRequest(8, 8, 8),
+                   std::chrono::system_clock::now() + kLongEnough);
+    Until([&] { return manual_->running() == 1; });
+    manual_->CompleteNext(result);
+    ASSERT_TRUE(call.Wait().ok());
+    EXPECT_EQ(call.response().execution().has_stalls(), result.stalls.measured);
+  }
+  const Samples samples = Read();
+  EXPECT_EQ(Value(samples, "gemmd_kernel_stall_records_dropped_total"), 2);
+  double mainloop = 0;
+  for (const auto& [sample, value] : samples) {
+    if (sample.find("part=\"mainloop\"") != std::string::npos) mainloop += value;
+  }
+  EXPECT_EQ(mainloop, 70);
+}
+
 // A device that the fake NVML knows, which the loader takes for the real one.
 class GpuScrapeTest : public ScrapeTest {
  protected:

@@ -6,6 +6,9 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/cuda/image_params.h"
+#include "kernels/plan/stall_record.h"
+
 namespace gemmd {
 namespace {
 
@@ -121,6 +124,24 @@ TEST(DeviceImageTest, OperandsGoInAndTheResultComesOutWithoutTheirPadding) {
   }
   ReadResult(p, image, base, operands);
   for (size_t i = 0; i < d.size(); ++i) EXPECT_EQ(d[i], i);
+}
+
+TEST(StallRecordTest, MemoryThatNoKernelWroteIsDropped) {
+  GemmProblem p = Problem(64, 64, 128, 1, DType::kBF16);
+  p.alpha = 0;  // reads neither A nor B
+  const DeviceImage image = *ImageOf(p);
+  std::vector<std::byte> memory(static_cast<size_t>(image.bytes), std::byte{0xee});
+  std::byte* const record = memory.data() + image.counters_offset;
+  const Plan plan{.row = RowByName("tma_wgmma_64x64x128"), .stages = 2};
+  const auto judged = [&] {
+    return JudgeStalls(ReadCounters(record), p, plan, H200Traits(), Nanoseconds(10'000));
+  };
+  EXPECT_TRUE(judged().dropped) << "what was there before";
+  FillImage(p, {}, image, memory.data());
+  EXPECT_TRUE(judged().dropped) << "zeros, as the launch finds them";
+  const uint64_t counted[kStallCounters] = {300, 20, 1000, 200, 1};
+  std::memcpy(record, counted, sizeof(counted));
+  EXPECT_TRUE(judged().measured) << "what a kernel counts";
 }
 
 }  // namespace

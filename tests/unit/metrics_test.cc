@@ -68,6 +68,22 @@ TEST_F(MetricsTest, ShowCyclesOfTheKernelAndStageCountThatRan) {
   EXPECT_EQ(ValueOf(families, "gemmd_kernel_cycles_total", labels("part", "epilogue")), 40);
 }
 
+TEST_F(MetricsTest, CountADroppedStallRecordAndNothingOfIt) {
+  GemmRequest request;
+  GemmResult result;
+  result.plan = {.row = 1, .stages = 4, .limit = StageLimit::kResidency};
+  observer_.Completed(request, result);  // without a probe
+  const char* const name = "gemmd_kernel_stall_records_dropped_total";
+  EXPECT_EQ(ValueOf(registry_->Collect(), name), 0);
+  result.stalls.dropped = true;
+  observer_.Completed(request, result);
+  EXPECT_EQ(ValueOf(registry_->Collect(), name), 1);
+  for (const auto& family : registry_->Collect()) {
+    if (family.name.find("cycles_total") == std::string::npos) continue;
+    for (const auto& metric : family.metric) EXPECT_EQ(metric.counter.value, 0) << family.name;
+  }
+}
+
 TEST_F(MetricsTest, HaveASeriesForEveryPlanOfThePlanner) {
   TunedPlanner planner(H200Traits());
   int plans = 0;
