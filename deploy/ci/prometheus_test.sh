@@ -55,6 +55,7 @@ recording.yml|s/0\.99/0.5/|FAILED
 recording.yml|s/part="mainloop"/part=~".+"/|FAILED
 alerts.yml|s/> 0\.05/> 0.5/|FAILED
 alerts.yml|s/> 0\.05/> 0.01/|FAILED
+alerts.yml|s/gemmd_queue_limit_requests/1024/|FAILED
 alerts.yml|s/for: 10m/for: 1s/|FAILED
 alerts.yml|s/, limit!="none"//|FAILED'
 readonly rules_breaches='

@@ -38,6 +38,11 @@ def ratio(over, under, match=""):
     return f"{over} / {match}({busy(under)})"
 
 
+def share(used, limit):
+    """Of a limit that each server has for itself."""
+    return ratio(f"sum by (instance) ({used}{{{SERVER}}})", f"sum by (instance) ({limit}{{{SERVER}}})")
+
+
 def quantiles(metric, *shares):
     return tuple(Query(f"histogram_quantile({share}, {rate(metric + '_bucket', 'le')})", f"p{share * 100:g}")
                  for share in shares)
@@ -120,8 +125,10 @@ SERVICE = Dashboard(
                          "{{instance}} device {{device}}"),)),
             Panel("Bytes multiplied", "Operands and results of admitted products.", "Bps",
                   (Query(rate("gemmd_request_bytes_sum"), "operands and results"),)),
-            Panel("Bytes waiting", "Operands and results that wait for a lane; max-queue-bytes is their limit.",
-                  "bytes", (Query(f"sum by (instance) (gemmd_queue_bytes{{{SERVER}}})", "{{instance}}"),)),
+            Panel("Queue in use", "What waits over what may wait (max-queue, max-queue-bytes). At 100 % of either "
+                  "products are refused.", "percentunit",
+                  (Query(share("gemmd_queue_depth", "gemmd_queue_limit_requests"), "{{instance}} by count"),
+                   Query(share("gemmd_queue_bytes", "gemmd_queue_limit_bytes"), "{{instance}} by bytes"))),
         )),
     ))
 
@@ -234,17 +241,21 @@ MEMORY = Dashboard(
             *pool("gemmd_pinned_memory_bytes", "Pinned pool", "pinned host memory of pinned-pool"),
         )),
         Row("Requests in host memory", (
-            Panel("Results not taken yet", "Results of open calls, unread ones included; max-reply-bytes is their "
-                  "limit. High without load: callers do not read.", "bytes",
+            Panel("Results not taken yet", "Results of open calls, unread ones included. High without load: callers "
+                  "do not read.", "bytes",
                   (Query(f"sum by (instance) (gemmd_reply_bytes{{{SERVER}}})", "{{instance}}"),)),
-            Panel("Products that wait", "Operands and results in the queue; max-queue-bytes is their limit.", "bytes",
+            Panel("Products that wait", "Operands and results in the queue.", "bytes",
                   (Query(f"sum by (instance) (gemmd_queue_bytes{{{SERVER}}})", "{{instance}}"),)),
+            Panel("Budgets in use", "Both over their limits, max-reply-bytes and max-queue-bytes. At 100 % products "
+                  "are refused.", "percentunit",
+                  (Query(share("gemmd_reply_bytes", "gemmd_reply_limit_bytes"), "{{instance}} results"),
+                   Query(share("gemmd_queue_bytes", "gemmd_queue_limit_bytes"), "{{instance}} waiting"))),
             Panel("Refused for memory", "memory: larger than this server ever has; queue_bytes and reply_bytes: a "
                   "budget is full, and waiting helps.", "reqps",
                   (Query(rate("gemmd_rejected_total", "reason", where='reason=~"memory|queue_bytes|reply_bytes"'),
                          "{{reason}}"),)),
             Panel("Sizes of products", "Products a second by bytes of operands and result.", "reqps",
-                  (Query(rate("gemmd_request_bytes_bucket", "le"), "{{le}}"),), "heatmap", buckets="bytes"),
+                  (Query(rate("gemmd_request_bytes_bucket", "le"), "{{le}}"),), "heatmap", 24, buckets="bytes"),
         )),
     ))
 

@@ -470,7 +470,7 @@ int Engine::Impl::running_requests() const {
 }
 
 Engine::Engine(EngineOptions options, std::vector<Backend*> backends, EngineObserver* observer)
-    : impl_(std::make_unique<Impl>(options, std::move(backends), observer)) {}
+    : options_(options), impl_(std::make_unique<Impl>(options, std::move(backends), observer)) {}
 Engine::~Engine() = default;
 
 StatusOr<RequestId> Engine::Submit(std::unique_ptr<GemmRequest> request) {

@@ -69,7 +69,8 @@ class Engine {  // Thread-safe.
   TunedPlanner& planner(int backend);
   const TunedPlanner& planner(int backend) const;
 
-  bool healthy() const;  // false once any backend is not
+  const EngineOptions& options() const { return options_; }  // as they were given
+  bool healthy() const;                                      // false once any backend is not
   bool draining() const;
   int queued_requests() const;
   int64_t queued_bytes() const;
@@ -77,6 +78,7 @@ class Engine {  // Thread-safe.
 
  private:
   class Impl;
+  const EngineOptions options_;
   std::unique_ptr<Impl> impl_;
 };
 

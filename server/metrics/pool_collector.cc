@@ -44,8 +44,15 @@ PoolCollector::PoolCollector(const Engine& engine, const ReplyBudget& replies,
   }
   const std::chrono::duration<double> started = facts.started.time_since_epoch();
   constant_ = {
-      std::move(build), std::move(devices),
+      std::move(build),
+      std::move(devices),
       Single("gemmd_start_time_seconds", "When the server started, in Unix time.", started.count()),
+      Single("gemmd_queue_limit_requests", "Most products that may wait for a lane.",
+             engine_.options().max_queued_requests),
+      Single("gemmd_queue_limit_bytes", "Most bytes of operands and results that may wait.",
+             static_cast<double>(engine_.options().max_queued_bytes)),
+      Single("gemmd_reply_limit_bytes", "Most bytes of results of open calls.",
+             static_cast<double>(replies_.max_bytes())),
       Single("gemmd_tuning_file_loaded",
              "1 when the server started with what the tuning file holds, else 0.",
              facts.tuning_file_loaded ? 1 : 0)};

@@ -34,7 +34,7 @@ class PoolCollector : public prometheus::Collectable {  // Thread-safe.
   const Engine& engine_;
   const ReplyBudget& replies_;
   const std::vector<const Backend*> backends_;
-  std::vector<prometheus::MetricFamily> constant_;  // build, devices, start
+  std::vector<prometheus::MetricFamily> constant_;  // build, devices, start, limits
 };
 
 }  // namespace gemmd

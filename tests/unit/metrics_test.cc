@@ -236,6 +236,14 @@ TEST_F(MetricsTest, GaugesShowTheEngineAsItIsAndReturnToZero) {
   EXPECT_EQ(ValueOf(families, "gemmd_build_info", {{"version", "1.2.3"}, {"revision", "abc"}}), 1);
 }
 
+TEST_F(MetricsTest, GaugesOfLimitsShowWhatAdmissionGoesBy) {
+  Start(CpuTraits(), {.max_queued_requests = 7, .max_queued_bytes = int64_t{5} << 30});
+  const Families families = Scrape();
+  EXPECT_EQ(ValueOf(families, "gemmd_queue_limit_requests"), 7);
+  EXPECT_EQ(ValueOf(families, "gemmd_queue_limit_bytes"), 5368709120);
+  EXPECT_EQ(ValueOf(families, "gemmd_reply_limit_bytes"), 100);
+}
+
 TEST_F(MetricsTest, ADeviceNameCannotBreakTheExposition) {
   DeviceTraits traits = CpuTraits();
   traits.name = "a \"b\" \\ c\nd } 1\r\xff\xfe\x01";
