@@ -1,8 +1,16 @@
-"""Plays a GPU: the exposition of a gemmd on the CPU, with the numbers of some CUDA kernels moving."""
+"""Plays a GPU: the exposition of a gemmd on the CPU, with the numbers of some CUDA kernels moving.
+
+The gauges of a GPU, which a server on the CPU does not have, are put in; their names and labels are those
+that tests/golden/metrics.txt and the server's source have.
+"""
 
 import dataclasses
+import pathlib
 import re
 import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+COLLECTOR = "server/metrics/gpu_collector.cc"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,7 +33,21 @@ PLAYED = {
 }
 PLAYED_FLOPS = 1e9  # of a launch
 PLAYED_BYTES = {"used": 3 << 30, "free": 1 << 30}
+GAUGES = {  # of device 0
+    "gemmd_gpu_sm_utilization_ratio": 0.93, "gemmd_gpu_memory_utilization_ratio": 0.41,
+    "gemmd_gpu_memory_used_bytes": 9 << 30, "gemmd_gpu_memory_total_bytes": 80 << 30,
+    "gemmd_gpu_power_watts": 640, "gemmd_gpu_power_limit_watts": 700, "gemmd_gpu_temperature_celsius": 61,
+    "gemmd_gpu_sm_clock_hertz": 1.5e9, "gemmd_gpu_memory_clock_hertz": 3.1e9, "gemmd_gpu_sample_age_seconds": 0.4,
+}
+THROTTLE, PLAYED_REASON = "gemmd_gpu_throttle_reason", "sw_power_cap"
 SAMPLE = re.compile(r"^(gemmd_\w+)\{(.*)\} \S+$")
+
+
+def throttle_reasons(root):
+    """The values of gemmd_gpu_throttle_reason's label, from the table in the source."""
+    if not (named := set(re.findall(r'\{0x\w+, "(\w+)"\}', (root / COLLECTOR).read_text()))):
+        raise ValueError(f"{COLLECTOR}: no table of reasons")
+    return named | {"other"}
 
 
 def played_value(metric, labels, seconds):
@@ -57,9 +79,19 @@ def played_value(metric, labels, seconds):
     return None
 
 
+def gauges():
+    """The exposition of a GPU's gauges: of all that gemmd exports, and of no others."""
+    exported = set(re.findall(r"^gemmd_gpu_\w+", (ROOT / "tests/golden/metrics.txt").read_text(), re.M))
+    if exported != {*GAUGES, THROTTLE}:
+        raise ValueError(f"played or exported, but not both: {', '.join(exported ^ {*GAUGES, THROTTLE})}")
+    yield from (f'{name}{{device="0"}} {value!r}' for name, value in GAUGES.items())
+    yield from (f'{THROTTLE}{{device="0",reason="{reason}"}} {int(reason == PLAYED_REASON)}'
+                for reason in sorted(throttle_reasons(ROOT)))
+
+
 def playing(text_of):
     """Returns text_of with the GPU's numbers in it: no series is there that gemmd does not export."""
-    start = time.monotonic()
+    start, gpu = time.monotonic(), list(gauges())
 
     def played():
         seconds, lines = time.monotonic() - start, []
@@ -69,7 +101,7 @@ def playing(text_of):
                 value = played_value(sample.group(1), labels, seconds)
                 line = line if value is None else f"{sample.group(1)}{{{sample.group(2)}}} {value!r}"
             lines.append(line)
-        return "\n".join(lines) + "\n"
+        return "\n".join(lines + gpu) + "\n"
 
     return played
 

@@ -4,7 +4,8 @@
   deploy/ci/prometheus_rules.py ROOT [SCRAPE]
 
 Rules, tests and runbooks may name only what gemmd exports: metrics and labels by tests/golden/metrics.txt, values
-of labels by SCRAPE, the text of /metrics of a server. Every alert has a runbook, a test in which it fires
+of labels by SCRAPE, the text of /metrics of a server; the reasons of a GPU, which a server on the CPU has none of,
+by the source. Every alert has a runbook, a test in which it fires
 and one in which it does not; every recording rule has a test of its value.
 """
 
@@ -15,6 +16,7 @@ import sys
 
 import yaml
 
+from played_gpu import throttle_reasons
 from promql import GROUPINGS, Expression, matches
 
 RUNBOOKS = "deploy/prometheus/runbooks.md"
@@ -40,7 +42,7 @@ def level(record):
 class Exported:
     """Which metrics there are, their labels, and the values of those where a scrape tells."""
 
-    def __init__(self, golden, scrape, jobs, records):
+    def __init__(self, golden, scrape, jobs, records, reasons):
         self.of = {name: TARGET_LABELS for name in TARGET_METRICS}
         self.of.update((name, level(name)) for name in records)
         for line in golden.splitlines():
@@ -57,6 +59,7 @@ class Exported:
                 self.values[name, label].add(value)
                 self.values["", label].add(value)
         self.values["", "job"] = set(jobs)
+        self.values["gemmd_gpu_throttle_reason", "reason"] |= reasons
 
     def may_be(self, name, label, operator, value):
         values = self.values.get((name, label)) or self.values.get(("", label))
@@ -110,7 +113,8 @@ class Folder:
         self.alerts = {rule["alert"]: Expression(rule["expr"]) for rule in rules if "alert" in rule}
         self.alert_rules = {rule["alert"]: rule for rule in rules if "alert" in rule}
         self.exported = Exported((root / "tests/golden/metrics.txt").read_text(), scrape,
-                                 [job["job_name"] for job in config["scrape_configs"]], self.records)
+                                 [job["job_name"] for job in config["scrape_configs"]], self.records,
+                                 throttle_reasons(root))
 
     def check(self):
         for name in self.unused:

@@ -57,7 +57,11 @@ alerts.yml|s/> 0\.05/> 0.5/|FAILED
 alerts.yml|s/> 0\.05/> 0.01/|FAILED
 alerts.yml|s/gemmd_queue_limit_requests/1024/|FAILED
 alerts.yml|s/for: 10m/for: 1s/|FAILED
-alerts.yml|s/, limit!="none"//|FAILED'
+alerts.yml|s/, limit!="none"//|FAILED
+alerts.yml|s/sw_thermal_slowdown/sw_power_cap/|FAILED
+alerts.yml|s/unless max/and max/|FAILED
+alerts.yml|/sum by (job, instance, device) (gemmd_device/d|FAILED
+alerts.yml|s/sample_age_seconds > 60/sample_age_seconds > 20/|FAILED'
 readonly rules_breaches='
 prometheus.yml|/- alerts.yml/d|alerts.yml: neither a test nor among
 recording.yml|s/gemmd_lanes\[1m\]/gemmd_lane[1m]/|does not export gemmd_lane
@@ -69,6 +73,7 @@ recording.yml|s/sum \(by (job, instance)\) \(.*\)/sum \2 \1/|stand before the op
 recording.yml|s/queue_full/queue_is_full/|never has reason=~
 alerts.yml|s/up{job="gemmd"} == 0/up{job="gemm"} == 0/|never has job=
 alerts.yml|s/{wait="full"} >/{wait="fool"} >/|never has wait=
+alerts.yml|s/"hw_slowdown/"hw_slow/|never has reason=~
 recording.yml|s/sum_over_time(\(job_kernel_stages_wait\):gemmd_kernel_stall_cycles:rate5m/avg_over_time(\1:gemmd_kernel_stall:ratio_rate5m/|a mean of the ratio
 alerts.yml|/runbook_url:.*#gemmddrainstuck/d|GemmdDrainStuck: runbook_url is not
 alerts.yml|s/severity: info/severity: none/|severity is none of
@@ -88,9 +93,10 @@ alerts_test.yml|/instance="a", result="failed"/d|GemmdTuningNotSaved: no test in
 
 make_tree() {
   rm -rf "$1"
-  mkdir -p "$1"/{deploy,tests/golden}
+  mkdir -p "$1"/{deploy,tests/golden,server/metrics}
   cp -r "$root_dir/deploy/prometheus" "$1/deploy"
   cp "$root_dir/tests/golden/metrics.txt" "$1/tests/golden"
+  cp "$root_dir/server/metrics/gpu_collector.cc" "$1/server/metrics"
 }
 
 # catches BREACHES COMMAND...: COMMAND takes the tree as it is, and refuses each breach of it.
@@ -119,6 +125,8 @@ self_test() {
   cat >"$work_dir/scrape" <<'METRICS'
 gemmd_lanes{device="0",state="busy"} 0
 gemmd_lanes{device="0",state="idle"} 4
+gemmd_device_memory_bytes{device="0",state="used"} 0
+gemmd_device_memory_bytes{device="0",state="free"} 0
 gemmd_rejected_total{reason="queue_full"} 0
 gemmd_rejected_total{reason="queue_bytes"} 0
 gemmd_rejected_total{reason="reply_bytes"} 0
