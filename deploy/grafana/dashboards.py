@@ -18,6 +18,7 @@ KERNEL = SERVER + ', kernel=~"$kernel"'
 
 NO_POOL = "the CPU backend sets no memory aside"
 NO_RING = "the probe is in the CUDA kernels that have a ring of stages"
+NO_NVML = "the gauges are those of NVIDIA's driver"
 
 YES_NO = (("0", "no", "green"), ("1", "yes", "orange"))
 
@@ -57,6 +58,9 @@ def epilogue(by, window="$__rate_interval"):
     return ratio(rate("gemmd_kernel_cycles_total", by, KERNEL, 'part="epilogue"', window),
                  rate("gemmd_kernel_cycles_total", by, KERNEL, window=window))
 
+
+LANES = ratio(f'sum by (instance, device) (gemmd_lanes{{{SERVER}, state="busy"}})',
+              f"sum by (instance, device) (gemmd_lanes{{{SERVER}}})")
 
 SERVICE = Dashboard(
     "gemmd-service", "gemmd: service", "Whether gemmd serves, how fast, and what waits or is refused.", (
@@ -120,9 +124,7 @@ SERVICE = Dashboard(
                    Query(f"sum(gemmd_inflight_requests{{{SERVER}}})", "running"))),
             Panel("Busy lanes", "Share of a device's lanes that have a product. At 100 % more lanes or devices help, "
                   "below it they do not.", "percentunit",
-                  (Query(ratio(f'sum by (instance, device) (gemmd_lanes{{{SERVER}, state="busy"}})',
-                               f"sum by (instance, device) (gemmd_lanes{{{SERVER}}})"),
-                         "{{instance}} device {{device}}"),)),
+                  (Query(LANES, "{{instance}} device {{device}}"),)),
             Panel("Bytes multiplied", "Operands and results of admitted products.", "Bps",
                   (Query(rate("gemmd_request_bytes_sum"), "operands and results"),)),
             Panel("Queue in use", "What waits over what may wait (max-queue, max-queue-bytes). At 100 % of either "
@@ -259,7 +261,76 @@ MEMORY = Dashboard(
         )),
     ))
 
-DASHBOARDS = (SERVICE, KERNELS, MEMORY)
+
+def gauge(metric, what=""):
+    return Query(f"max by (instance, device) ({metric}{{{SERVER}}})", f"{{{{instance}}}} device {{{{device}}}}{what}")
+
+
+def gauge_panel(title, description, unit, *queries):
+    return Panel(title, description, unit, queries, absent=NO_NVML)
+
+
+FAULTS = 'reason=~"sw_thermal_slowdown|hw_slowdown|hw_thermal_slowdown|hw_power_brake_slowdown"'
+
+DEVICE = Dashboard(
+    "gemmd-device", "gemmd: devices", "How busy, hot and fast the GPUs are, beside what gemmd does with them.", (
+        Row("What they are", (
+            Panel("Devices", "What the chosen servers multiply on.", "none",
+                  (Query(f"count by (device, name) (gemmd_device_info{{{SERVER}}})", "{{device}}: {{name}}"),),
+                  "stat", 8, names=True),
+            Panel("Version", "What the chosen servers were built from.", "none",
+                  (Query(f"count by (version, revision) (gemmd_build_info{{{SERVER}}})",
+                         "{{version}} ({{revision}})"),), "stat", 4, names=True),
+            Panel("Slowed by a fault", "Whether heat, a power brake or the hardware holds a clock down now. A power cap "
+                  "is none: a busy GPU works at its limit.", "none",
+                  (Query(f"max(gemmd_gpu_throttle_reason{{{SERVER}, {FAULTS}}})", "slowed"),), "stat", 4,
+                  values=(("0", "no", "green"), ("1", "yes", "red")), absent=NO_NVML,
+                  still="a fault is not what is played"),
+            Panel("Hottest", "Temperature of the hottest chosen GPU.", "celsius",
+                  (Query(f"max(gemmd_gpu_temperature_celsius{{{SERVER}}})", "hottest"),), "stat", 4, absent=NO_NVML),
+            Panel("Age of the readings", "Since the driver last answered; it is asked every second. Above 30 s it "
+                  "hangs, and its other gauges are gone.", "s",
+                  (Query(f"max(gemmd_gpu_sample_age_seconds{{{SERVER}}})", "age"),), "stat", 4, absent=NO_NVML),
+        )),
+        Row("Use", (
+            gauge_panel("Time with a kernel", "Part of the time in which some kernel ran, of any process. 100 % says "
+                        "that the GPU is never idle, not that it is fast: see the operations beside it.",
+                        "percentunit", gauge("gemmd_gpu_sm_utilization_ratio")),
+            Panel("gemmd's floating-point operations", "Of products that ended well, per second of wall time, on all "
+                  "devices of a server.", "flops",
+                  (Query(busy(rate("gemmd_kernel_flops_total", "instance")), "{{instance}}"),)),
+            Panel("gemmd's kernels", "Seconds of gemmd's kernels for each second of wall time, on all devices of a "
+                  "server. Where it is low and the time with a kernel is high, another process uses the GPU.", "none",
+                  (Query(busy(rate("gemmd_kernel_duration_seconds_sum", "instance")), "{{instance}}"),)),
+            Panel("Busy lanes", "Share of a device's lanes that have a product: what gemmd is asked for.",
+                  "percentunit", (Query(LANES, "{{instance}} device {{device}}"),)),
+            gauge_panel("Time with memory traffic", "Part of the time in which device memory was read or written.",
+                        "percentunit", gauge("gemmd_gpu_memory_utilization_ratio")),
+            gauge_panel("Device memory", "Taken by all processes and the driver, what of it is gemmd's pool, and what "
+                        "there is.", "bytes", gauge("gemmd_gpu_memory_used_bytes", " taken"),
+                        Query(f"sum by (instance, device) (gemmd_device_memory_bytes{{{SERVER}}})",
+                              "{{instance}} device {{device}} gemmd's pool"),
+                        gauge("gemmd_gpu_memory_total_bytes", " in all")),
+        )),
+        Row("Power, heat and clocks", (
+            gauge_panel("Power", "What a GPU draws, and may draw. At its limit the clocks follow the power: that is "
+                        "usual for large products.", "watt", gauge("gemmd_gpu_power_watts"),
+                        gauge("gemmd_gpu_power_limit_watts", " limit")),
+            gauge_panel("Temperature", "Of the core. One that rises while power does not is a matter of cooling.",
+                        "celsius", gauge("gemmd_gpu_temperature_celsius")),
+            gauge_panel("Clocks", "Of the SMs and of the memory. Times that were measured at another clock of the SMs "
+                        "do not compare.", "hertz", gauge("gemmd_gpu_sm_clock_hertz", " SM"),
+                        gauge("gemmd_gpu_memory_clock_hertz", " memory")),
+            gauge_panel("Why the clocks are held down", "Part of the time for each reason. sw_power_cap: at the power "
+                        "limit, usual under load; gpu_idle: nothing to do; thermal ones, hw_slowdown and the power "
+                        "brake are faults.", "percentunit",
+                        Query(busy("sum by (instance, device, reason) (avg_over_time("
+                                   f"gemmd_gpu_throttle_reason{{{SERVER}}}[$__rate_interval]))"),
+                              "{{instance}} device {{device}} {{reason}}")),
+        )),
+    ))
+
+DASHBOARDS = (SERVICE, KERNELS, MEMORY, DEVICE)
 
 
 def rendered():
