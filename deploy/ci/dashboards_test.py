@@ -22,16 +22,17 @@ import sys
 import tempfile
 import time
 
-import monitored
 import played_gpu
 import promql
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "deploy" / "grafana"))
 import dashboards  # noqa: E402
+import monitored  # noqa: E402
+import rendering  # noqa: E402
 
 # What Grafana would put in: windows of several scrapes, and short, so that the test is too.
-FILLED_IN = {"$__rate_interval": "3s", "$__range": "5s", "$kernel": ".*"}
+FILLED_IN = {"__rate_interval": "3s", "__range": "5s", "kernel": ".*"}
 # Recording rules that this load leaves without a sample: name -> why.
 UNRECORDED = {}
 
@@ -64,6 +65,10 @@ def form_problems(board):
                "legend": all(target["legendFormat"] for target in panel.get("targets", ()))}
         for what in (name for name, there in has.items() if panel["type"] != "row" and not there):
             yield f"{board['title']} / {panel['title']}: no {what}"
+        try:
+            rendering.value_text(1, has["unit"] or "none")
+        except ValueError as unknown:
+            yield f"{board['title']} / {panel['title']}: {unknown} in deploy/grafana/rendering.py"
 
 
 def variable_problems(board, series):
@@ -75,9 +80,7 @@ def variable_problems(board, series):
 
 
 def filled_in(expr, instance):
-    for name, value in {**FILLED_IN, "$instance": instance}.items():
-        expr = expr.replace(name, value)
-    return expr
+    return rendering.filled_in(expr, {**FILLED_IN, "instance": instance})
 
 
 def data_problem(server, shown, expr, start):
@@ -249,7 +252,8 @@ def prove_board():
     expect(form_problems(board))
     for what, spoil in {"description": lambda p: p.pop("description"),
                         "unit": lambda p: p["fieldConfig"]["defaults"].pop("unit"),
-                        "legend": lambda p: p["targets"][0].update(legendFormat="")}.items():
+                        "legend": lambda p: p["targets"][0].update(legendFormat=""),
+                        "unit furlong": lambda p: p["fieldConfig"]["defaults"].update(unit="furlong")}.items():
         spoilt = copy.deepcopy(board)
         spoil(spoilt["panels"][1])
         expect(form_problems(spoilt), f"no {what}")
@@ -257,8 +261,38 @@ def prove_board():
     expect(variable_problems(board, {"gemmd_health": [{"instance": "a"}]}))
 
 
+def prove_rendering():
+    """Of each function what it returns, and that a variable without a value is seen."""
+    board = {"templating": {"list": [
+        {"name": "datasource", "type": "datasource"},
+        {"name": "instance", "type": "query", "allValue": ".*"},
+        {"name": "kernel", "type": "query", "allValue": ".+"}]}}
+    window = rendering.Window(start=1000, end=1120, scrape_s=0.5)
+    day = rendering.Window(start=0, end=86400, scrape_s=15)
+    returned = {
+        "a $b ${b} $bc$c": rendering.filled_in('$a{b="${b}"}[$c]', {"a": "x", "b": "$c", "c": "1s"}) == 'x{b="$c"}[1s]',
+        "all": rendering.chosen(board, {}) == {"instance": ".*", "kernel": ".+"},
+        "one": rendering.chosen(board, {"instance": ["a.b:1"]})["instance"] == r"a\\.b:1",
+        "two": rendering.chosen(board, {"kernel": ["a", "b"]})["kernel"] == "(a|b)",
+        "window": window.variables == {"__interval": "500ms", "__range": "120000ms", "__rate_interval": "2000ms"},
+        "day": day.variables == {"__interval": "288000ms", "__range": "86400000ms", "__rate_interval": "303000ms"},
+        "legend": rendering.legend("{{a}}, {{ b }}: {{c}}", {"a": "1", "b": "{{a}}"}) == "1, {{a}}: c",
+        "texts": [rendering.value_text(*one) for one in (
+            (0, "s"), (1.5e-6, "s"), (0.0123, "s"), (59, "s"), (90, "s"), (0.25, "percentunit"), (1536, "bytes"),
+            (999, "flops"), (7.1e14, "flops"), (1.5e9, "hertz"), (1e9, "none"), (0.05, "none"), (3e6, "cps"))] ==
+        ["0 s", "1.5 µs", "12.3 ms", "59 s", "1.5 min", "25 %", "1.5 KiB", "999 FLOP/s", "710 TFLOP/s", "1.5 GHz",
+         "1000000000", "0.05", "3000 K c/s"],
+    }
+    expect(what for what, right in returned.items() if not right)
+    try:
+        expect([rendering.filled_in("$gone", {"g": "1"})], "to be refused")
+    except ValueError as refusal:
+        expect([str(refusal)], "no variable $gone")
+
+
 def self_test():
     prove_board()
+    prove_rendering()
     with tempfile.TemporaryDirectory() as name, \
             monitored.serving(played_gpu.playing(lambda: EXPORTED)) as exporter:
         folder, start = pathlib.Path(name), time.time()
@@ -275,7 +309,7 @@ def self_test():
             expect(stall_problems(server, f"{FULL} / {LOOP}", f"sum({FULL}) / sum({LOOP})", exporter))
             expect(stall_problems(server, f"{FULL} / {LOOP}", f"avg({FULL} / {LOOP})", exporter), "all kernels")
             expect(settled(lambda: rule_problems(server), time.monotonic() + 2), *RULE_BREACHES)
-    print(f"dashboards: {len(BREACHES) + len(RULE_BREACHES) + 5} breaches are caught, fair expressions pass")
+    print(f"dashboards: {len(BREACHES) + len(RULE_BREACHES) + 7} breaches are caught, fair expressions pass")
 
 
 def main():

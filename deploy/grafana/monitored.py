@@ -1,4 +1,4 @@
-"""What dashboards_test.py watches: a gemmd under load, exporters, and the Prometheus that scrapes them."""
+"""A gemmd under load, exporters, and the Prometheus that scrapes them: for the dashboards' test and pictures."""
 
 import contextlib
 import http.server
@@ -99,7 +99,7 @@ def gemmd(binaries, folder):
 
 
 class Prometheus:
-    def __init__(self, address, alive):
+    def __init__(self, address, alive=lambda: True):
         self.address, self.alive = address, alive
 
     def ask(self, path, **fields):
@@ -116,7 +116,8 @@ class Prometheus:
 
 
 @contextlib.contextmanager
-def prometheus(targets, rules, folder):
+def prometheus(targets, rules, folder, program="prometheus"):
+    """Its data is in `folder`/data, and stays there."""
     for number, path in enumerate(rules):  # a rule is to be evaluated while the test looks
         text = re.sub(r"(?m)^(\s+(?:- )?)interval:.*$", r"\1interval: 1s", path.read_text())
         (folder / f"rules{number}.yml").write_text(text)
@@ -126,8 +127,8 @@ def prometheus(targets, rules, folder):
         "rule_files": [str(folder / "rules*.yml")],
         "scrape_configs": [{"job_name": "gemmd", "static_configs": [{"targets": list(targets)}]}]}))
     log = folder / "prometheus.log"
-    with running(["prometheus", f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data",
-                  "--web.listen-address=127.0.0.1:0"], log) as alive:
+    with running([program, f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data",
+                  "--storage.tsdb.retention.time=100y", "--web.listen-address=127.0.0.1:0"], log) as alive:
         address = wait_for("Prometheus listens", lambda: alive() and re.search(
             r"Listening on.*address=(127\.0\.0\.1:\d+)", log.read_text())).group(1)
         wait_for("Prometheus is ready", lambda: alive() and "Ready" in (get(address, "/-/ready") or ""))
