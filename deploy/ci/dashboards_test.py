@@ -37,6 +37,10 @@ FILLED_IN = {"__rate_interval": "3s", "__range": "5s", "kernel": ".*"}
 UNRECORDED = {}
 
 
+# Small budgets, so that little load fills them.
+FLAGS = ("--backend=cpu", "--lanes", "1", "--cpu-threads", "1", "--max-queue", "2", "--max-queue-bytes", "48MiB")
+
+
 @dataclasses.dataclass(frozen=True)
 class Shown:
     """An expression of a panel."""
@@ -161,6 +165,27 @@ def settled(problems_of, until):
     return problems
 
 
+def write_matrix(path, extent):
+    """A square of float32 ones."""
+    path.write_bytes(monitored.npy_header("<f4", extent, extent) + b"\x00\x00\x80?" * extent**2)
+
+
+def load(binaries, address, folder):
+    """Keeps the server busy, and calls that it refuses or that are given up coming."""
+    write_matrix(folder / "large.npy", 1500)
+    write_matrix(folder / "excessive.npy", 2100)  # with its product more than may wait
+    gemmctl = [binaries / "gemmctl", "--server", address]
+    large = ["matmul", folder / "large.npy", folder / "large.npy", "-o"]
+    return monitored.repeating([
+        gemmctl + ["check", "--count", "20", "--max-extent", "200"],
+        gemmctl + large + [folder / "first.npy"],
+        gemmctl + large + [folder / "second.npy"],
+        gemmctl + ["matmul", folder / "excessive.npy", folder / "excessive.npy", "-o", folder / "never.npy"],
+        gemmctl + ["--timeout", "0.2"] + large + [folder / "late.npy"],
+        gemmctl + ["tune", "--shape", "256x256x256", "--dtype", "f32", "--budget", "500ms"],
+    ])
+
+
 def main_test(binaries):
     if stale := dashboards.stale():
         sys.exit(stale)
@@ -174,8 +199,8 @@ def main_test(binaries):
     until = time.monotonic() + monitored.DEADLINE_S
     with tempfile.TemporaryDirectory() as name:
         folder, start = pathlib.Path(name), time.time()
-        with monitored.gemmd(binaries, folder) as (grpc, metrics), \
-                monitored.load(binaries, grpc, folder), \
+        with monitored.gemmd(binaries, folder, *FLAGS) as (grpc, metrics), \
+                load(binaries, grpc, folder), \
                 monitored.serving(played_gpu.playing(
                     lambda: monitored.get(metrics, "/metrics") or "")) as played, \
                 monitored.prometheus((metrics, played), rules, folder) as server:

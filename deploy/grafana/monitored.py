@@ -1,10 +1,14 @@
-"""A gemmd under load, exporters, and the Prometheus that scrapes them: for the dashboards' test and pictures."""
+"""A gemmd under load, exporters, and the Prometheus that scrapes them: for the dashboards' test and pictures.
+
+Needs nothing but Python's own library.
+"""
 
 import contextlib
 import http.server
 import json
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -18,12 +22,12 @@ SCRAPE_MS = 500
 POLL_S = 0.1
 
 
-def wait_for(what, ready):
+def wait_for(what, ready, limit_s=DEADLINE_S):
     """Polls `ready` until it returns something true, which is returned."""
-    deadline = time.monotonic() + DEADLINE_S
+    deadline = time.monotonic() + limit_s
     while not (result := ready()):
         if time.monotonic() > deadline:
-            sys.exit(f"waited {DEADLINE_S} s in vain until {what}")
+            sys.exit(f"waited {limit_s} s in vain until {what}")
         time.sleep(POLL_S)
     return result
 
@@ -42,8 +46,11 @@ def get(address, path, **fields):
 
 
 @contextlib.contextmanager
-def running(command, log):
-    """A process that ends with the block. Yields what exits where it has ended earlier, and says why."""
+def running(command, log, grace_s=0):
+    """A process that ends with the block, and has `grace_s` to do so by itself.
+
+    Yields what exits where it has ended earlier, and says why.
+    """
     with open(log, "w") as out:
         process = subprocess.Popen(command, stdout=out, stderr=out, stdin=subprocess.DEVNULL)
 
@@ -56,8 +63,12 @@ def running(command, log):
         yield alive
         alive()
     finally:
-        process.kill()
-        process.wait()
+        process.send_signal(signal.SIGTERM if grace_s else signal.SIGKILL)
+        try:
+            process.wait(grace_s or None)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 @contextlib.contextmanager
@@ -87,14 +98,13 @@ def serving(text_of):
 
 
 @contextlib.contextmanager
-def gemmd(binaries, folder):
-    """Small budgets, so that little load fills them. Yields the addresses of gRPC and of metrics."""
+def gemmd(binaries, folder, *flags, start_s=DEADLINE_S):
+    """Yields the addresses of gRPC and of metrics."""
     ports = folder / "ports"
-    command = [binaries / "gemmd", "--backend=cpu", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0",
-               "--port-file", ports, "--lanes", "1", "--cpu-threads", "1", "--max-queue", "2",
-               "--max-queue-bytes", "48MiB", "--tuning-file", folder / "tuning.json"]
+    command = [binaries / "gemmd", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--port-file", ports,
+               "--tuning-file", folder / "tuning.json", *flags]
     with running(command, folder / "gemmd.log") as alive:
-        wait_for("gemmd serves", lambda: alive() and ports.exists())
+        wait_for("gemmd serves", lambda: alive() and ports.exists(), start_s)
         yield [line.split()[1] for line in ports.read_text().splitlines()]
 
 
@@ -116,62 +126,57 @@ class Prometheus:
 
 
 @contextlib.contextmanager
-def prometheus(targets, rules, folder, program="prometheus"):
+def prometheus(targets, rules, folder, program="prometheus", scrape_ms=SCRAPE_MS):
     """Its data is in `folder`/data, and stays there."""
     for number, path in enumerate(rules):  # a rule is to be evaluated while the test looks
         text = re.sub(r"(?m)^(\s+(?:- )?)interval:.*$", r"\1interval: 1s", path.read_text())
         (folder / f"rules{number}.yml").write_text(text)
     (folder / "prometheus.yml").write_text(json.dumps({  # JSON is YAML
-        "global": {"scrape_interval": f"{SCRAPE_MS}ms", "scrape_timeout": f"{SCRAPE_MS}ms",
+        "global": {"scrape_interval": f"{scrape_ms}ms", "scrape_timeout": f"{scrape_ms}ms",
                    "evaluation_interval": "1s"},
         "rule_files": [str(folder / "rules*.yml")],
         "scrape_configs": [{"job_name": "gemmd", "static_configs": [{"targets": list(targets)}]}]}))
     log = folder / "prometheus.log"
     with running([program, f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data",
-                  "--storage.tsdb.retention.time=100y", "--web.listen-address=127.0.0.1:0"], log) as alive:
+                  "--storage.tsdb.retention.time=100y", "--web.listen-address=127.0.0.1:0"],
+                 log, grace_s=DEADLINE_S) as alive:
         address = wait_for("Prometheus listens", lambda: alive() and re.search(
             r"Listening on.*address=(127\.0\.0\.1:\d+)", log.read_text())).group(1)
         wait_for("Prometheus is ready", lambda: alive() and "Ready" in (get(address, "/-/ready") or ""))
         yield Prometheus(address, alive)
 
 
-def write_matrix(path, extent):
-    """A square of float32 ones, in NumPy's format."""
-    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({extent}, {extent})}}".ljust(117) + "\n"
-    path.write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode() +
-                     b"\x00\x00\x80?" * extent**2)
+def npy_header(descr, rows, columns):
+    """Of a matrix in NumPy's format; its elements follow, row by row."""
+    header = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': ({rows}, {columns})}}".ljust(117) + "\n"
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode()
 
 
 @contextlib.contextmanager
-def load(binaries, address, folder):
-    """Keeps the server busy, and calls that it refuses or that are given up coming."""
-    write_matrix(folder / "large.npy", 1500)
-    write_matrix(folder / "excessive.npy", 2100)  # with its product more than may wait
-    gemmctl = [binaries / "gemmctl", "--server", address]
-    large = ["matmul", folder / "large.npy", folder / "large.npy", "-o"]
-    calls = [
-        gemmctl + ["check", "--count", "20", "--max-extent", "200"],
-        gemmctl + large + [folder / "first.npy"],
-        gemmctl + large + [folder / "second.npy"],
-        gemmctl + ["matmul", folder / "excessive.npy", folder / "excessive.npy", "-o", folder / "never.npy"],
-        gemmctl + ["--timeout", "0.2"] + large + [folder / "late.npy"],
-        gemmctl + ["tune", "--shape", "256x256x256", "--dtype", "f32", "--budget", "500ms"],
-    ]
-    stop, children = threading.Event(), set()
+def repeating(calls, wanted=lambda number: True):
+    """Makes each of the calls, commands, again and again while `wanted` says so of its number.
 
-    def repeat(call):
-        while not stop.is_set():  # many of them fail, as they are meant to; what counts is what is shown
+    Many may fail, as they are meant to. Yields the set of the numbers of those that have succeeded.
+    """
+    stop, children, succeeded = threading.Event(), set(), set()
+
+    def repeat(number, call):
+        while not stop.is_set():
+            if not wanted(number):
+                stop.wait(POLL_S)
+                continue
             child = subprocess.Popen(call, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                      stderr=subprocess.DEVNULL)
             children.add(child)
-            child.wait()
+            if child.wait() == 0:
+                succeeded.add(number)
             children.discard(child)
 
-    threads = [threading.Thread(target=repeat, args=(call,)) for call in calls]
+    threads = [threading.Thread(target=repeat, args=one) for one in enumerate(calls)]
     for thread in threads:
         thread.start()
     try:
-        yield
+        yield succeeded
     finally:
         stop.set()
         for child in list(children):
