@@ -315,8 +315,24 @@ def prove_rendering():
         expect([str(refusal)], "no variable $gone")
 
 
+def prove_played():
+    """A gauge that is exported and not played, or played and not exported, is seen."""
+    for name in ("gemmd_gpu_power_watts", "gemmd_gpu_mood_ratio"):
+        gauges = dict(played_gpu.GAUGES)
+        played_gpu.GAUGES.update({name: 1})
+        if name in gauges:
+            del played_gpu.GAUGES[name]
+        try:
+            expect([list(played_gpu.gauges())], "to be refused")
+        except ValueError as refusal:
+            expect([str(refusal)], name)
+        played_gpu.GAUGES.clear()
+        played_gpu.GAUGES.update(gauges)
+
+
 def self_test():
     prove_board()
+    prove_played()
     prove_rendering()
     with tempfile.TemporaryDirectory() as name, \
             monitored.serving(played_gpu.playing(lambda: EXPORTED)) as exporter:
@@ -334,7 +350,7 @@ def self_test():
             expect(stall_problems(server, f"{FULL} / {LOOP}", f"sum({FULL}) / sum({LOOP})", exporter))
             expect(stall_problems(server, f"{FULL} / {LOOP}", f"avg({FULL} / {LOOP})", exporter), "all kernels")
             expect(settled(lambda: rule_problems(server), time.monotonic() + 2), *RULE_BREACHES)
-    print(f"dashboards: {len(BREACHES) + len(RULE_BREACHES) + 7} breaches are caught, fair expressions pass")
+    print(f"dashboards: {len(BREACHES) + len(RULE_BREACHES) + 9} breaches are caught, fair expressions pass")
 
 
 def main():
@@ -344,7 +360,10 @@ def main():
     if sys.argv[1:] == ["--self-test"]:
         self_test()
         return
-    main_test(pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "build" / "release" / "bin"))
+    try:
+        main_test(pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "build" / "release" / "bin"))
+    except ValueError as problem:
+        sys.exit(str(problem))
 
 
 main()

@@ -155,7 +155,7 @@ KERNELS = Dashboard(
                   (Query(ratio(rate("gemmd_kernel_duration_seconds_sum", "kernel, stages", KERNEL),
                                rate("gemmd_kernel_duration_seconds_count", "kernel, stages", KERNEL)),
                          "{{kernel}}, {{stages}} stages"),)),
-            Panel("Times of launches", "Launches a second by device time; the buckets are a factor of five wide.",
+            Panel("Times of launches", "Launches a second by device time; the buckets are a factor of eight wide.",
                   "cps", (Query(rate("gemmd_kernel_duration_seconds_bucket", "le", KERNEL), "{{le}}"),), "heatmap",
                   buckets="s"),
         )),

@@ -102,10 +102,11 @@ class Plot:
 
     def value_axis(self, axes, top):
         axes.set_ylim(0, top)
-        divisor, _ = rendering.scale(top, self.unit)
-        ticks = matplotlib.ticker.MaxNLocator(5).tick_values(0, top / divisor)
-        axes.set_yticks([tick * divisor for tick in ticks if tick * divisor <= top * 1.001])
-        axes.yaxis.set_major_formatter(lambda value, _: rendering.value_text(value, self.unit))
+        divisor, name = rendering.scale(top, self.unit)  # of all numbers of the axis
+        ticks = matplotlib.ticker.MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]).tick_values(0, top / divisor)
+        shown = [tick for tick in ticks if tick * divisor <= top * 1.001]
+        axes.set_yticks([tick * divisor for tick in shown],
+                        [f"{rendering.number(tick)} {name}".strip() for tick in shown])
 
     def time_axis(self, axes):
         times = self.source.times
