@@ -76,6 +76,13 @@ struct PlansOptions {
 // that differ in the stage count alone, of one.
 Status RunPlans(const PlansOptions& options, const BenchContext& context);
 
+// What sampling program counters costs launches in a row: not at all, at the server's default share
+// of the time, and all of it, in turns.
+Status RunSamplingCost(const ShapesOptions& options, const BenchContext& context);
+// What the probe and the samples say of each stage count of the plan's kernel, at one part of K:
+// where the profiler's figures can be put beside.
+Status RunStallCheck(const ShapesOptions& options, const BenchContext& context);
+
 struct SelectionOptions {
   int count = 200;             // of random shapes
   int64_t max_extent = 16384;  // of m, n and k, which are log-uniform from 1 on

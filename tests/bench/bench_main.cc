@@ -6,6 +6,7 @@
 //   gemmd_bench selection   what model and tuning pick for random shapes, beside the fastest plan
 //   gemmd_bench calibrate   what the model takes from a device, and the points that it comes from
 //   gemmd_bench probe-cost  a list of shapes with the stall probe on and off, interleaved
+#include <algorithm>
 #include <cstdio>
 #include <ctime>
 #include <functional>
@@ -21,6 +22,7 @@
 #include "kernels/core/text.h"
 #include "kernels/cuda/calibration.h"
 #include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/cupti_sampler.h"
 #include "kernels/cuda/device_probe.h"
 #include "kernels/cuda/launcher.h"
 #include "kernels/plan/kernel_table.h"
@@ -29,7 +31,33 @@
 namespace gemmd::bench {
 namespace {
 
-enum class Command : uint8_t { kShapes, kPlans, kSweep, kProbeCost, kSelection, kCalibrate };
+enum class Command : uint8_t {
+  kShapes,
+  kPlans,
+  kSweep,
+  kProbeCost,
+  kSelection,
+  kCalibrate,
+  kStallCheck,
+  kSamplingCost
+};
+
+struct CommandSpec {
+  const char* name;
+  Command command;
+  bool takes_shapes;
+  int rounds;  // unless the options say otherwise; 0: the bench's own
+};
+constexpr CommandSpec kCommands[] = {
+    {"shapes", Command::kShapes, true, 15},
+    {"plans", Command::kPlans, true, 7},
+    {"sweep", Command::kSweep, false, 7},
+    {"probe-cost", Command::kProbeCost, true, 101},
+    {"selection", Command::kSelection, false, 0},
+    {"calibrate", Command::kCalibrate, false, kCalibrationRounds},
+    {"stall-check", Command::kStallCheck, true, 31},
+    {"pc-sampling-cost", Command::kSamplingCost, true, 7},
+};
 
 struct Options {
   PlansOptions plans;
@@ -164,6 +192,8 @@ std::vector<OptionSpec> SelectionSpecs(SelectionOptions& o) {
 std::vector<OptionSpec> OwnSpecs(Command command, Options& o) {
   switch (command) {
     case Command::kShapes:
+    case Command::kStallCheck:
+    case Command::kSamplingCost:
     case Command::kProbeCost: return ShapesSpecs(o.plans.shapes);
     case Command::kPlans: return PlansSpecs(o.plans);
     case Command::kSelection: return SelectionSpecs(o.selection);
@@ -196,12 +226,7 @@ std::vector<OptionSpec> SpecsOf(Command command, Options& o) {
 
 void PrintUsage(std::FILE* to) {
   Options options;
-  for (const auto& [name, command] : {std::pair{"shapes", Command::kShapes},
-                                      {"plans", Command::kPlans},
-                                      {"sweep", Command::kSweep},
-                                      {"probe-cost", Command::kProbeCost},
-                                      {"selection", Command::kSelection},
-                                      {"calibrate", Command::kCalibrate}}) {
+  for (const auto& [name, command, takes_shapes, rounds] : kCommands) {
     std::fprintf(to, "gemmd_bench %s\n", name);
     for (const OptionSpec& spec : SpecsOf(command, options)) {
       const std::string left = std::string(spec.name) + " " + spec.argument;
@@ -238,15 +263,16 @@ std::string Today() {
   return text;
 }
 
-Status Run(Command command, const Options& options) {
-  const bool takes_shapes =
-      command == Command::kShapes || command == Command::kPlans || command == Command::kProbeCost;
-  if (takes_shapes && options.plans.shapes.file.empty()) {
+Status Run(const CommandSpec& spec, const Options& options) {
+  if (spec.takes_shapes && options.plans.shapes.file.empty()) {
     return InvalidArgument("shapes", "--shapes is required");
   }
   ASSIGN_OR_RETURN(const LineWriter out, LineWriter::Create(options.out));
   ASSIGN_OR_RETURN(DeviceTraits traits, ProbeCudaDevice(0));
   RETURN_IF_CUDA_ERROR(cudaSetDevice(0));
+  // Code that was loaded before is not known by its parts; where there is no CUPTI, the bench says
+  // so.
+  if (spec.command == Command::kStallCheck) (void)WatchLoadedCode();
   RETURN_IF_ERROR(PrepareKernels());
   BenchContext context{.out = out,
                        .traits = std::move(traits),
@@ -255,46 +281,32 @@ Status Run(Command command, const Options& options) {
                        .commit = options.commit,
                        .date = Today()};
   context.measure.rounds = options.rounds;
-  switch (command) {
+  switch (spec.command) {
     case Command::kShapes: return RunShapes(options.plans.shapes, context);
     case Command::kPlans: return RunPlans(options.plans, context);
     case Command::kSweep: return RunSweep(options.sweep, context);
     case Command::kProbeCost: return RunProbeCost(options.plans.shapes, context);
     case Command::kSelection: return RunSelection(options.selection, context);
     case Command::kCalibrate: return RunCalibrate(context);
+    case Command::kStallCheck: return RunStallCheck(options.plans.shapes, context);
+    case Command::kSamplingCost: return RunSamplingCost(options.plans.shapes, context);
   }
   return OkStatus();
 }
 
 int Main(int argc, char** argv) {
   const std::string_view name = argc > 1 ? argv[1] : "";
-  Command command{};
-  Options options;
-  if (name == "shapes") {
-    command = Command::kShapes;
-    options.rounds = 15;
-  } else if (name == "plans") {
-    command = Command::kPlans;
-    options.rounds = 7;
-  } else if (name == "selection") {
-    command = Command::kSelection;
-  } else if (name == "calibrate") {
-    command = Command::kCalibrate;
-    options.rounds = kCalibrationRounds;
-  } else if (name == "sweep") {
-    command = Command::kSweep;
-    options.rounds = 7;
-  } else if (name == "probe-cost") {
-    command = Command::kProbeCost;
-    options.rounds = 101;
-  } else {
+  const auto* const spec = std::ranges::find(kCommands, name, &CommandSpec::name);
+  if (spec == std::end(kCommands)) {
     const bool asked = name == "--help";
     PrintUsage(asked ? stdout : stderr);
     return asked ? 0 : 2;
   }
-  Status status = ParseOptions(argc - 1, argv + 1, SpecsOf(command, options));
+  Options options;
+  options.rounds = spec->rounds;
+  Status status = ParseOptions(argc - 1, argv + 1, SpecsOf(spec->command, options));
   const bool usable = status.ok();
-  if (usable) status = Run(command, options);
+  if (usable) status = Run(*spec, options);
   if (status.ok()) return 0;
   std::fprintf(stderr, "gemmd_bench: %s\n", status.ToString().c_str());
   return usable ? 1 : 2;

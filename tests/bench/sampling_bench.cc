@@ -1,0 +1,199 @@
+#include <algorithm>
+#include <chrono>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/handles.h"
+#include "kernels/cuda/launcher.h"
+#include "kernels/plan/planner.h"
+#include "server/sampling/stall_sampler.h"
+#include "tests/bench/bench.h"
+#include "tests/bench/counters.h"
+#include "tests/bench/operands.h"
+#include "tests/bench/shape_list.h"
+
+namespace gemmd::bench {
+namespace {
+
+constexpr double kDefaultShare = 0.01;  // of --pc-sampling
+constexpr double kTurnSeconds = 0.5;    // of one duty
+constexpr int kBatch = 32;              // launches between two looks at the clock
+
+// A backend is what has a sampler; nothing runs on its lanes here.
+StatusOr<std::unique_ptr<Backend>> MakeSampling() {
+  ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend,
+                   MakeCudaBackend(0, {.lanes = 1,
+                                       .device_pool_bytes = 1 << 20,
+                                       .pinned_pool_bytes = 1 << 20,
+                                       .pc_sampling = true}));
+  if (backend->sampler() == nullptr) return backend->sampling_status();
+  return backend;
+}
+
+// Wall time of a launch, many in a row, the way a busy server launches.
+StatusOr<double> SecondsOfLaunch(const GemmProblem& problem, const Plan& plan,
+                                 const OperandSets& sets) {
+  using Clock = std::chrono::steady_clock;
+  ASSIGN_OR_RETURN(const Stream stream, MakeStream());
+  ASSIGN_OR_RETURN(const Event first, MakeEvent());
+  ASSIGN_OR_RETURN(const Event second, MakeEvent());
+  const Event* ends[] = {&first, &second};
+  const Clock::time_point start = Clock::now();
+  const Clock::time_point until = start + std::chrono::duration_cast<Clock::duration>(
+                                              std::chrono::duration<double>(kTurnSeconds));
+  int launches = 0;
+  for (int batch = 0; batch < 2 || Clock::now() < until; ++batch) {
+    for (int i = 0; i < kBatch; ++i) {
+      RETURN_IF_ERROR(Launch(problem, plan, sets.Params(launches++), stream.get()));
+    }
+    RETURN_IF_CUDA_ERROR(cudaEventRecord(ends[batch % 2]->get(), stream.get()));
+    if (batch > 0) RETURN_IF_CUDA_ERROR(cudaEventSynchronize(ends[(batch + 1) % 2]->get()));
+  }
+  RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(stream.get()));
+  return std::chrono::duration<double>(Clock::now() - start).count() / launches;
+}
+
+double Median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values[values.size() / 2];
+}
+
+Status MeasureCost(const Shape& shape, const RandomPattern& pattern, const ShapesOptions& options,
+                   const BenchContext& context) {
+  const GemmProblem& problem = shape.problem;
+  ASSIGN_OR_RETURN(const Plan plan,
+                   Planner(context.traits).PlanFor(problem, options.constraints()));
+  ASSIGN_OR_RETURN(const OperandSets sets,
+                   OperandSets::Create(problem, context.traits.l2_bytes, pattern));
+  constexpr double kShares[] = {0, kDefaultShare, 1};
+  std::vector<double> seconds[std::size(kShares)];
+  for (int round = 0; round < context.measure.rounds; ++round) {
+    for (size_t i = 0; i < std::size(kShares); ++i) {
+      const size_t turn = (i + static_cast<size_t>(round)) % std::size(kShares);
+      std::unique_ptr<Backend> backend;  // none: CUPTI is not on
+      std::optional<StallSampler> sampler;
+      if (kShares[turn] > 0) {
+        ASSIGN_OR_RETURN(backend, MakeSampling());
+        sampler.emplace(std::vector<Backend*>{backend.get()},
+                        SamplingOptions{.share = kShares[turn]}, nullptr);
+      }
+      ASSIGN_OR_RETURN(const double time, SecondsOfLaunch(problem, plan, sets));
+      seconds[turn].push_back(time);
+      if (sampler && !sampler->totals().up) return Internal("a window was not read");
+    }
+  }
+  const double off = Median(seconds[0]);
+  JsonLine line;
+  line.String("bench", "pc-sampling-cost")
+      .String("shape", shape.name)
+      .String("dtype", shape.dtype)
+      .Integer("m", problem.m)
+      .Integer("n", problem.n)
+      .Integer("k", problem.k)
+      .Integer("batch", problem.batch)
+      .String("kernel", plan.kernel())
+      .Integer("stages", plan.stages)
+      .Fixed("off_us", Us(off), 4)
+      .Fixed("default_us", Us(Median(seconds[1])), 4)
+      .Fixed("full_us", Us(Median(seconds[2])), 4)
+      .Fixed("default_ratio", Median(seconds[1]) / off, 5)
+      .Fixed("full_ratio", Median(seconds[2]) / off, 5)
+      .Fixed("default_share", kDefaultShare, 4)
+      .Integer("rounds", context.measure.rounds);
+  return context.out.Write(AddMachine(line, context));
+}
+
+// Of the row's samples, by what its code did.
+std::vector<int64_t> SamplesByKind(const PcSamples& samples, int row) {
+  std::vector<int64_t> counts(kCodeKinds);
+  for (const FunctionSamples& function : samples.functions) {
+    if (function.kernel != row) continue;
+    for (const RangeSamples& range : function.ranges) {
+      counts[static_cast<size_t>(range.range.kind)] +=
+          std::accumulate(range.by_reason.begin(), range.by_reason.end(), int64_t{0});
+    }
+  }
+  return counts;
+}
+
+Status CheckStalls(const Shape& shape, const RandomPattern& pattern, const ShapesOptions& options,
+                   const BenchContext& context, Backend& backend) {
+  const GemmProblem& problem = shape.problem;
+  const Planner planner(context.traits);
+  ASSIGN_OR_RETURN(const Plan chosen, planner.PlanFor(problem, options.constraints()));
+  ASSIGN_OR_RETURN(const OperandSets sets,
+                   OperandSets::Create(problem, context.traits.l2_bytes, pattern));
+  for (int stages = 1; stages <= kKernelTable[chosen.row].config.max_stages; ++stages) {
+    const StatusOr<Plan> plan =
+        planner.PlanFor(problem, {.row = chosen.row, .stages = stages, .split_k = 1});
+    if (!plan.ok()) continue;  // its stages do not fit
+    const Enqueue launch = [&](int index, cudaStream_t stream) {
+      return Launch(problem, *plan, sets.Params(index), stream);
+    };
+    RETURN_IF_ERROR(backend.sampler()->Start());
+    ASSIGN_OR_RETURN(const std::vector<PlanTiming> timings,
+                     MeasureInterleaved({launch}, context.measure));
+    ASSIGN_OR_RETURN(const PcSamples samples, backend.sampler()->Stop());
+    ASSIGN_OR_RETURN(const StallSample stalls, StallsOf(sets, problem, *plan, context.traits));
+    const std::vector<int64_t> counts = SamplesByKind(samples, plan->row);
+    const auto all = static_cast<double>(std::accumulate(counts.begin(), counts.end(), int64_t{0}));
+    const auto part = [&](CodeKind kind) {
+      return static_cast<double>(counts[static_cast<size_t>(kind)]) / all;
+    };
+    const auto mainloop = static_cast<double>(stalls.mainloop);
+    JsonLine line;
+    line.String("bench", "stall-check")
+        .String("shape", shape.name)
+        .String("dtype", shape.dtype)
+        .Integer("m", problem.m)
+        .Integer("n", problem.n)
+        .Integer("k", problem.k)
+        .String("kernel", plan->kernel())
+        .Integer("stages", stages)
+        .Integer("resident_blocks", plan->resident_blocks)
+        .Fixed("us", Us(timings[0].median_seconds), 3)
+        .Fixed("wait_full", static_cast<double>(stalls.wait_full) / mainloop, 4)
+        .Fixed("wait_empty", static_cast<double>(stalls.wait_empty) / mainloop, 4)
+        .Integer("samples", static_cast<int64_t>(all))
+        .Fixed("samples_at_full", part(CodeKind::kWaitFull), 4)
+        .Fixed("samples_at_empty", part(CodeKind::kWaitEmpty), 4)
+        .Fixed("samples_at_math", part(CodeKind::kTensorMath), 4)
+        .Integer("samples_dropped", samples.dropped);
+    RETURN_IF_ERROR(context.out.Write(AddMachine(line, context)));
+  }
+  return OkStatus();
+}
+
+template <typename Measure>  // of a shape and operands' values
+Status ForEachShape(const ShapesOptions& options, const BenchContext& context, Measure measure) {
+  ASSIGN_OR_RETURN(const std::vector<Shape> shapes, ReadShapes(options.file, options.rows));
+  for (const Shape& shape : shapes) {
+    if (!HasKernel(shape.problem)) continue;
+    ASSIGN_OR_RETURN(const RandomPattern pattern,
+                     RandomPattern::Create(shape.problem.type_a, context.seed));
+    RETURN_IF_ERROR(measure(shape, pattern));
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+Status RunSamplingCost(const ShapesOptions& options, const BenchContext& context) {
+  return ForEachShape(options, context, [&](const Shape& shape, const RandomPattern& pattern) {
+    return MeasureCost(shape, pattern, options, context);
+  });
+}
+
+Status RunStallCheck(const ShapesOptions& options, const BenchContext& context) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, MakeSampling());
+  return ForEachShape(options, context, [&](const Shape& shape, const RandomPattern& pattern) {
+    return CheckStalls(shape, pattern, options, context, *backend);
+  });
+}
+
+}  // namespace gemmd::bench
