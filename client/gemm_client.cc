@@ -262,12 +262,32 @@ StatusOr<ClientExplanation> GemmClient::Plan(const GemmProblem& problem,
   return explanation;
 }
 
-StatusOr<ClientStatistics> GemmClient::Statistics(const CallOptions& options) {
+StatusOr<ClientStatistics> GemmClient::Statistics(const CallOptions& options,
+                                                  const std::stop_token& stop) {
   RETURN_IF_ERROR(CheckTimeout(options.timeout));
   v1::Statistics statistics;
   RETURN_IF_ERROR(Call(impl_->server.get(), &v1::ServerService::StubInterface::GetStatistics,
-                       v1::GetStatisticsRequest(), &statistics, Deadline(options.timeout)));
+                       v1::GetStatisticsRequest(), &statistics, Deadline(options.timeout), stop));
   return wire::FromProto(statistics);
+}
+
+StatusOr<ClientProfile> GemmClient::Profile(const ClientProfileRequest& request,
+                                            const std::stop_token& stop,
+                                            const CallOptions& options) {
+  constexpr double kDefaultSeconds = 1;  // ProfileRequest.duration's
+  RETURN_IF_ERROR(CheckTimeout(options.timeout));
+  RETURN_IF_ERROR(ValidateProblem(request.problem));
+  RETURN_IF_ERROR(wire::CheckText("kernel", options.kernel));
+  v1::ProfileRequest message;
+  RETURN_IF_ERROR(wire::ToProto(request, &message));
+  wire::ToProto(options, message.mutable_plan());
+  const std::chrono::duration<double> duration(
+      request.duration_seconds > 0 ? request.duration_seconds : kDefaultSeconds);
+  v1::ProfileResponse response;
+  RETURN_IF_ERROR(
+      Call(impl_->server.get(), &v1::ServerService::StubInterface::Profile, message, &response,
+           Deadline(options.timeout + std::chrono::ceil<Milliseconds>(duration)), stop));
+  return wire::FromProto(response);
 }
 
 StatusOr<Serving> GemmClient::Health(const std::string& service, const CallOptions& options) {

@@ -127,6 +127,17 @@ struct ClientKernelStatistics {
   StallSample stalls;
 };
 
+// Samples of warps that waited for one reason, or issued.
+struct ClientStallSamples {
+  std::string reason;   // "long_scoreboard"; "selected": issued
+  int64_t samples = 0;  // never negative
+};
+
+struct ClientKernelStallSamples {
+  std::string kernel;  // also "sum_parts" and "other"
+  std::vector<ClientStallSamples> reasons;
+};
+
 struct ClientStatistics {
   double uptime_seconds = 0;
   int64_t admitted = 0, completed = 0, failed = 0, rejected = 0;
@@ -134,6 +145,9 @@ struct ClientStatistics {
   int64_t queued_bytes = 0;
   double flops = 0, kernel_seconds = 0;
   std::vector<ClientKernelStatistics> kernels;
+  bool pc_sampling_up = false;    // the program counters of every device are sampled
+  double pc_sampled_seconds = 0;  // for so long, over all devices
+  std::vector<ClientKernelStallSamples> stall_samples;
 };
 
 struct ClientTuneRequest {
@@ -176,6 +190,34 @@ struct ClientStudyPoint {
   StallSample stalls;
 };
 
+struct ClientProfileRequest {
+  GemmProblem problem{};
+  double duration_seconds = 0;  // from 0.01 to 60; 0: the server's default
+};
+
+// Instructions in a row that do one thing. Offsets in bytes from the start of their function.
+struct ClientProgramRange {
+  uint64_t first_offset = 0;
+  uint64_t last_offset = 0;  // of the last instruction, which is in the range
+  int64_t samples = 0;       // never negative
+  std::string note;          // what it does; empty: not known
+  std::vector<ClientStallSamples> reasons;
+};
+
+struct ClientFunctionProfile {
+  std::string kernel;   // a kernel has a function for each type and storage
+  int64_t samples = 0;  // never negative
+  std::vector<ClientStallSamples> reasons;
+  std::vector<ClientProgramRange> ranges;  // the most samples first
+};
+
+struct ClientProfile {
+  ClientPlan plan;
+  double median_seconds = 0;  // device time of a launch while it was sampled, operands cold
+  std::vector<ClientFunctionProfile> functions;  // the most samples first
+  int64_t dropped_samples = 0;                   // by the hardware, for want of room
+};
+
 enum class Serving { kUnknown, kServing, kNotServing, kServiceUnknown };
 std::string_view Name(Serving serving);  // "UNKNOWN", "SERVING", ...: the health protocol's words
 
@@ -201,8 +243,18 @@ class GemmClient {
   StatusOr<ClientServerInfo> Info(const CallOptions& options = {});
   StatusOr<std::vector<ClientKernel>> ListKernels(const CallOptions& options = {});
   StatusOr<ClientExplanation> Plan(const GemmProblem& problem, const CallOptions& options = {});
-  StatusOr<ClientStatistics> Statistics(const CallOptions& options = {});
+  // A request on `stop`, from any thread, cancels: CANCELLED.
+  StatusOr<ClientStatistics> Statistics(const CallOptions& options = {},
+                                        const std::stop_token& stop = {});
   StatusOr<Serving> Health(const std::string& service, const CallOptions& options = {});
+  // Launches one problem, whose operands are packed, and samples what its device's kernels wait for
+  // meanwhile; options ask for a plan, and their timeout begins when the duration has passed.
+  // RESOURCE_EXHAUSTED while another call tunes, studies or profiles, FAILED_PRECONDITION and
+  // UNIMPLEMENTED where the server does not sample. `stop` as above.
+  StatusOr<ClientProfile> Profile(const ClientProfileRequest& request,
+                                  const std::stop_token& stop = {},
+                                  const CallOptions& options = {});
+
   // For the streams below options.timeout bounds silence, not the call (0: no limit): the server
   // must begin within it, and from then on send a message or answer a health check, which is made
   // after half of it, within it. Else DEADLINE_EXCEEDED.

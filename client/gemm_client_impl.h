@@ -6,6 +6,7 @@
 #include <limits>
 #include <memory>
 #include <random>
+#include <stop_token>
 #include <string>
 
 #include <grpcpp/grpcpp.h>
@@ -57,13 +58,18 @@ inline Status FromCall(const grpc::Status& status, const Deadline& deadline) {
                           std::to_string(deadline.timeout().count()) + " ms)");
 }
 
+// CANCELLED when `stop` is requested.
 template <typename Stub, typename Request, typename Response>
 Status Call(Stub* stub,
             grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
-            const Request& request, Response* response, const Deadline& deadline) {
+            const Request& request, Response* response, const Deadline& deadline,
+            const std::stop_token& stop = {}) {
   grpc::ClientContext context;
   deadline.ApplyTo(&context);
-  return FromCall((stub->*method)(&context, request, response), deadline);
+  const std::stop_callback cancel(stop, [&context] { context.TryCancel(); });
+  Status status = FromCall((stub->*method)(&context, request, response), deadline);
+  if (status.code() != StatusCode::kCancelled || !stop.stop_requested()) return status;
+  return Cancelled("the caller ended the call");
 }
 
 struct GemmClient::Impl {

@@ -19,6 +19,13 @@ using google::protobuf::Duration;
 // A division rounds to the double nearest to the decimal, so that it is printed as short.
 double Seconds(const Duration& d) { return static_cast<double>(d.seconds()) + d.nanos() / 1e9; }
 
+// As the wire has them, to the nanosecond below; at least 0 and bounded by the caller.
+void SetSeconds(double seconds, Duration* out) {
+  const auto whole = static_cast<int64_t>(seconds);
+  out->set_seconds(whole);
+  out->set_nanos(static_cast<int32_t>(1e9 * (seconds - static_cast<double>(whole))));
+}
+
 // Saturates: a peer's nonsense must not overflow.
 Nanoseconds ToNanoseconds(const Duration& d) {
   constexpr int64_t kMaxSeconds = 1'000'000'000;
@@ -44,6 +51,16 @@ StallSample FromProto(const v1::StallCycles& stalls) {
           .mainloop = stalls.mainloop(),
           .epilogue = stalls.epilogue(),
           .k_tiles = stalls.k_tiles()};
+}
+
+// Counts below 0 are nonsense, and taken for 0.
+int64_t Samples(int64_t count) { return std::max<int64_t>(0, count); }
+
+std::vector<ClientStallSamples> FromProto(
+    const google::protobuf::RepeatedPtrField<v1::StallSamples>& reasons) {
+  std::vector<ClientStallSamples> out;
+  for (const v1::StallSamples& r : reasons) out.push_back({r.reason(), Samples(r.samples())});
+  return out;
 }
 
 PhaseTimes FromProto(const v1::PhaseDurations& phases) {
@@ -179,6 +196,11 @@ ClientStatistics FromProto(const v1::Statistics& s) {
     out.kernels.push_back({k.kernel(), k.stages(), k.launches(), Seconds(k.kernel_time()),
                            k.has_stalls() ? FromProto(k.stalls()) : StallSample{}});
   }
+  out.pc_sampling_up = s.pc_sampling_up();
+  out.pc_sampled_seconds = Seconds(s.pc_sampled());
+  for (const v1::KernelStallSamples& k : s.stall_samples()) {
+    out.stall_samples.push_back({k.kernel(), FromProto(k.reasons())});
+  }
   return out;
 }
 
@@ -201,12 +223,7 @@ Status ToProto(const ClientTuneRequest& request, v1::TuneRequest* out) {
   for (const GemmProblem& problem : request.problems) *out->add_problems() = ToProto(problem);
   out->set_served(request.served);
   out->set_calibrate(request.calibrate);
-  if (request.budget_seconds > 0) {
-    const auto whole = static_cast<int64_t>(request.budget_seconds);
-    out->mutable_budget()->set_seconds(whole);
-    out->mutable_budget()->set_nanos(
-        static_cast<int32_t>(1e9 * (request.budget_seconds - static_cast<double>(whole))));
-  }
+  if (request.budget_seconds > 0) SetSeconds(request.budget_seconds, out->mutable_budget());
   return OkStatus();
 }
 
@@ -214,6 +231,37 @@ void ToProto(const ClientStudyRequest& request, v1::StudyRequest* out) {
   for (const GemmProblem& problem : request.problems) *out->add_problems() = ToProto(problem);
   out->set_kernel(request.kernel);
   out->set_max_stages(request.max_stages);
+}
+
+Status ToProto(const ClientProfileRequest& request, v1::ProfileRequest* out) {
+  const double seconds = request.duration_seconds;
+  if (seconds != 0 && !(seconds >= 0.01 && seconds <= 60)) {
+    return InvalidArgument(
+        "duration", "duration=" + std::to_string(seconds) + " s is not between 0.01 and 60, nor 0");
+  }
+  *out->mutable_problem() = ToProto(request.problem);
+  if (seconds > 0) SetSeconds(seconds, out->mutable_duration());
+  return OkStatus();
+}
+
+ClientProfile FromProto(const v1::ProfileResponse& response) {
+  ClientProfile profile{.plan = FromProto(response.plan()),
+                        .median_seconds = Seconds(response.median()),
+                        .functions = {},
+                        .dropped_samples = Samples(response.dropped_samples())};
+  for (const v1::FunctionProfile& f : response.functions()) {
+    ClientFunctionProfile function{.kernel = f.kernel(),
+                                   .samples = Samples(f.samples()),
+                                   .reasons = FromProto(f.reasons()),
+                                   .ranges = {}};
+    for (const v1::ProgramRange& range : f.ranges()) {
+      function.ranges.push_back({range.first_offset(), range.last_offset(),
+                                 Samples(range.samples()), range.note(),
+                                 FromProto(range.reasons())});
+    }
+    profile.functions.push_back(std::move(function));
+  }
+  return profile;
 }
 
 std::optional<GemmProblem> FromProto(const v1::Problem& in) {

@@ -33,6 +33,9 @@ Serving FromProto(grpc::health::v1::HealthCheckResponse::ServingStatus status);
 // INVALID_ARGUMENT for a budget that is no time.
 Status ToProto(const ClientTuneRequest& request, v1::TuneRequest* out);
 void ToProto(const ClientStudyRequest& request, v1::StudyRequest* out);
+// INVALID_ARGUMENT for a duration that no profile may have.
+Status ToProto(const ClientProfileRequest& request, v1::ProfileRequest* out);
+ClientProfile FromProto(const v1::ProfileResponse& response);
 // With packed layouts; nullopt for an extent or an enum's value that this client does not know.
 std::optional<GemmProblem> FromProto(const v1::Problem& problem);
 ClientTuneProgress FromProto(const v1::TuneProgress& progress);

@@ -1,4 +1,4 @@
-// A ServerService that tunes and studies nothing: it answers what a test wants.
+// A ServerService that measures nothing: it answers what a test wants.
 #pragma once
 
 #include <atomic>
@@ -40,6 +40,23 @@ class FakeTuner final : public v1::ServerService::Service {
                            v1::ExplainPlanResponse* response) override {
     return explain ? explain(*request, response) : grpc::Status(grpc::StatusCode::INTERNAL, "no");
   }
+  grpc::Status Profile(grpc::ServerContext* context, const v1::ProfileRequest* request,
+                       v1::ProfileResponse* response) override {
+    {
+      MutexLock lock(mu_);
+      profile_request_ = *request;
+    }
+    ++calls_;
+    *response = profile;
+    return EndUnary(context);
+  }
+  grpc::Status GetStatistics(grpc::ServerContext* context, const v1::GetStatisticsRequest*,
+                             v1::Statistics* response) override {
+    const int call = calls_++;
+    const grpc::Status status =
+        statistics ? statistics(call, response) : grpc::Status(grpc::StatusCode::INTERNAL, "no");
+    return status.ok() ? EndUnary(context) : status;
+  }
 
   // Set before the call. What each stream sends, and how it ends.
   std::vector<v1::TuneProgress> tune;
@@ -47,8 +64,12 @@ class FakeTuner final : public v1::ServerService::Service {
   grpc::Status ends_with;
   bool headers = false;  // before any message
   std::function<void()> on_headers;
-  bool hold = false;  // after the messages the stream stays open until it is cancelled
+  std::atomic<bool> hold{false};  // a call stays open after its messages until it is cancelled
   std::function<grpc::Status(const v1::ExplainPlanRequest&, v1::ExplainPlanResponse*)> explain;
+  v1::ProfileResponse profile;
+  std::function<grpc::Status(int call, v1::Statistics*)> statistics;  // of the first call: 0
+  // Of the calls that answer once: before they return, or are held.
+  std::function<void()> on_call;
 
   v1::TuneRequest tune_request() {
     MutexLock lock(mu_);
@@ -58,10 +79,21 @@ class FakeTuner final : public v1::ServerService::Service {
     MutexLock lock(mu_);
     return study_request_;
   }
+  v1::ProfileRequest profile_request() {
+    MutexLock lock(mu_);
+    return profile_request_;
+  }
   int calls() const { return calls_; }
   int cancelled() const { return cancelled_; }
 
  private:
+  grpc::Status EndUnary(grpc::ServerContext* context) {
+    if (on_call) on_call();
+    while (hold && !context->IsCancelled()) std::this_thread::yield();
+    if (context->IsCancelled()) ++cancelled_;
+    return ends_with;
+  }
+
   template <typename Message>
   grpc::Status Answer(grpc::ServerContext* context, const std::vector<Message>& messages,
                       grpc::ServerWriter<Message>* writer) {
@@ -82,6 +114,7 @@ class FakeTuner final : public v1::ServerService::Service {
   Mutex mu_;
   v1::TuneRequest tune_request_ GUARDED_BY(mu_);
   v1::StudyRequest study_request_ GUARDED_BY(mu_);
+  v1::ProfileRequest profile_request_ GUARDED_BY(mu_);
 };
 
 // Its server's health.
