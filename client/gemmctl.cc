@@ -135,6 +135,7 @@ int main(int argc, char** argv) {
                "Print JSON: one object, or for tune and health --watch one a line");
   ctl::AddMatmul(&app, &context);
   ctl::AddCheck(&app, &context);
+  ctl::AddPlan(&app, &context);
   ctl::AddServerVerbs(&app, &context);
   ctl::AddTune(&app, &context);
   ctl::AddStudy(&app, &context);

@@ -54,7 +54,8 @@ bool NoAnswer(const Status& status);
 // Each adds its verbs to the command line; Context outlives parsing and running.
 void AddMatmul(CLI::App* app, Context* context);
 void AddCheck(CLI::App* app, Context* context);
-void AddServerVerbs(CLI::App* app, Context* context);  // info, kernels, plan, stats
+void AddPlan(CLI::App* app, Context* context);
+void AddServerVerbs(CLI::App* app, Context* context);  // info, kernels, stats
 void AddHealth(CLI::App* app, Context* context);
 void AddTune(CLI::App* app, Context* context);
 void AddStudy(CLI::App* app, Context* context);
@@ -76,6 +77,18 @@ CLI::Validator Utf8();
 CLI::Option* AddDType(CLI::App* verb, const std::string& flag, std::string* name,
                       const std::string& help);
 std::optional<DType> ParseDType(const std::string& name);  // nullopt for ""
+
+// One product, its operands packed, and what its plan must be; 0 and empty leave that to the
+// server.
+struct ProductOptions {
+  int64_t m = 0, n = 0, k = 0, batch = 1;
+  bool trans_a = false, trans_b = false;
+  std::string dtype = "bf16", out_dtype, kernel;
+  int stages = 0, split_k = 0;
+};
+void AddProductOptions(CLI::App* verb, ProductOptions* options);
+StatusOr<GemmProblem> ToProblem(const ProductOptions& options);
+CallOptions AskFor(const ProductOptions& options, CallOptions call);  // `call`, and that plan
 
 // Problems to measure.
 struct ProblemOptions {

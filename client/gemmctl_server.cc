@@ -1,7 +1,5 @@
-// gemmctl info, kernels, plan, stats: what the server is, would do and has done.
-#include <algorithm>
+// gemmctl info, kernels, stats: what the server is and has done.
 #include <cstdio>
-#include <iterator>
 
 #include "client/gemmctl.h"
 
@@ -119,86 +117,6 @@ int RunKernels(const Context& context) {
   return kExitOk;
 }
 
-struct PlanArguments {
-  int64_t m = 0, n = 0, k = 0, batch = 1;
-  bool trans_a = false, trans_b = false;
-  std::string dtype = "bf16", out_dtype, kernel;
-  int stages = 0, split_k = 0;
-};
-
-GemmProblem ToProblem(const PlanArguments& arguments) {
-  GemmProblem problem;
-  problem.m = arguments.m;
-  problem.n = arguments.n;
-  problem.k = arguments.k;
-  problem.batch = arguments.batch;
-  problem.op_a = arguments.trans_a ? Op::kT : Op::kN;
-  problem.op_b = arguments.trans_b ? Op::kT : Op::kN;
-  problem.type_a = problem.type_b = *ParseDType(arguments.dtype);
-  problem.type_d = ParseDType(arguments.out_dtype).value_or(DefaultResultType(problem.type_a));
-  // Extents out of bounds have no layout; ValidateProblem() refuses them before it looks for one.
-  const int64_t extents[] = {problem.m, problem.n, problem.k, problem.batch};
-  const bool bounded = std::all_of(std::begin(extents), std::end(extents), [](int64_t extent) {
-    return extent >= 0 && extent <= kMaxExtent;
-  });
-  return bounded ? WithPackedLayouts(problem) : problem;
-}
-
-std::string Parts(const ClientPlan& plan) {
-  if (!plan.pair) return Str(plan.split_k);
-  return plan.split_k > 1 ? Str(plan.split_k) + ", pair" : "pair";
-}
-
-// Narrow enough for 100 columns with the longest of the kernels' names and limits.
-std::vector<std::string> Cells(const ClientPlan& plan) {
-  const auto time = [](double seconds) { return seconds > 0 ? Time(seconds) : std::string("-"); };
-  return {plan.kernel,
-          Str(plan.stages),
-          plan.limit,
-          Parts(plan),
-          plan.registers > 0 ? Str(plan.registers) : "-",
-          Str(plan.resident_blocks),
-          plan.waves > 0 ? Fixed(plan.waves, 2) : "-",
-          Fixed(static_cast<double>(plan.smem_bytes) / 1024, 0) + " KiB",
-          time(plan.predicted_seconds),
-          time(plan.measured_seconds)};
-}
-
-int RunPlan(const Context& context, const PlanArguments& arguments) {
-  const GemmProblem problem = ToProblem(arguments);
-  if (Status valid = ValidateProblem(problem); !valid.ok()) {
-    return context.Fail(kExitBadInput, valid);
-  }
-  int exit_code = kExitOk;
-  const std::unique_ptr<GemmClient> client = context.Connect(&exit_code);
-  if (client == nullptr) return exit_code;
-  CallOptions call = context.Call();
-  call.kernel = arguments.kernel;
-  call.stages = arguments.stages;
-  call.split_k = arguments.split_k;
-  const StatusOr<ClientExplanation> explanation = client->Plan(problem, call);
-  if (!explanation.ok()) return context.Fail(explanation.status());
-  Json candidates = Json::Array();
-  std::vector<std::vector<std::string>> table = {
-      {"KERNEL", "S", "LIMIT", "PARTS", "REGS", "BLK/SM", "WAVES", "SMEM", "MODEL", "MEASURED"},
-      Cells(explanation->plan)};
-  for (const ClientPlan& plan : explanation->candidates) {
-    candidates.Add(gemmd::ToJson(plan));
-    table.push_back(Cells(plan));
-  }
-  if (context.json) {
-    PrintJson(Json::Object()
-                  .Set("problem", ToString(problem))
-                  .Set("plan", gemmd::ToJson(explanation->plan))
-                  .Set("candidates", candidates));
-    return kExitOk;
-  }
-  std::printf("%s, chosen by: %s; the plan first, then its candidates\n", ToString(problem).c_str(),
-              explanation->plan.source.c_str());
-  PrintTable(table);
-  return kExitOk;
-}
-
 int RunStats(const Context& context) {
   int exit_code = kExitOk;
   const std::unique_ptr<GemmClient> client = context.Connect(&exit_code);
@@ -244,31 +162,6 @@ int RunStats(const Context& context) {
   return kExitOk;
 }
 
-void AddPlan(CLI::App* app, Context* context) {
-  auto options = std::make_shared<PlanArguments>();
-  CLI::App* verb = app->add_subcommand(
-      "plan",
-      "The plan a product would get, and its candidates. S: stages; LIMIT: what kept them from "
-      "being more; PARTS: of K, or pairs of blocks; REGS: registers of a thread; BLK/SM: resident "
-      "blocks; WAVES: rounds of blocks that all tiles take; SMEM: shared memory of a block; MODEL: "
-      "the predicted time");
-  verb->add_option("M", options->m, "Rows of D")->required()->check(Integer<int64_t>());
-  verb->add_option("N", options->n, "Columns of D")->required()->check(Integer<int64_t>());
-  verb->add_option("K", options->k, "Length of the sum")->required()->check(Integer<int64_t>());
-  verb->add_option("--batch", options->batch, "Products")
-      ->check(Integer<int64_t>())
-      ->capture_default_str();
-  AddDType(verb, "--dtype", &options->dtype, "Type of A and B")->capture_default_str();
-  AddDType(verb, "--out-dtype", &options->out_dtype, "Type of D; by default what goes with A");
-  verb->add_flag("--trans-a", options->trans_a, "A is stored as K rows of M");
-  verb->add_flag("--trans-b", options->trans_b, "B is stored as N rows of K");
-  verb->add_option("--kernel", options->kernel, "Ask for this kernel")->check(Utf8());
-  verb->add_option("--stages", options->stages, "Ask for this many stages")->check(Integer<int>());
-  verb->add_option("--split-k", options->split_k, "Ask for this many parts of K")
-      ->check(Integer<int>());
-  verb->callback([=] { context->run = [=] { return RunPlan(*context, *options); }; });
-}
-
 }  // namespace
 
 void AddServerVerbs(CLI::App* app, Context* context) {
@@ -281,7 +174,6 @@ void AddServerVerbs(CLI::App* app, Context* context) {
   app->add_subcommand("stats", "What the server has done since it started")->callback([=] {
     context->run = [=] { return RunStats(*context); };
   });
-  AddPlan(app, context);
 }
 
 }  // namespace gemmd::ctl
