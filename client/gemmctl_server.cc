@@ -2,6 +2,7 @@
 #include <cstdio>
 
 #include "client/gemmctl.h"
+#include "client/stall_report.h"
 
 namespace gemmd::ctl {
 namespace {
@@ -147,7 +148,10 @@ int RunStats(const Context& context) {
                   .Set("running", stats->running)
                   .Set("flops", stats->flops)
                   .Set("kernel_seconds", stats->kernel_seconds)
-                  .Set("kernels", kernels));
+                  .Set("kernels", kernels)
+                  .Set("pc_sampling_up", stats->pc_sampling_up)
+                  .Set("pc_sampled_seconds", stats->pc_sampled_seconds)
+                  .Set("stall_samples", gemmd::ToJson(stats->stall_samples)));
     return kExitOk;
   }
   std::printf("up %.0f s\n", stats->uptime_seconds);

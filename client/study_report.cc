@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "client/client_json.h"
+#include "client/stall_report.h"
 #include "client/text.h"
 #include "client/tune_report.h"
 
@@ -15,11 +16,6 @@ namespace {
 constexpr double kEnough = 1.02;  // of the best time
 
 std::string Microseconds(double seconds) { return seconds > 0 ? Fixed(seconds * 1e6, 2) : "-"; }
-
-std::string MainloopShare(const StallSample& stalls, uint64_t wait) {
-  if (!stalls.measured || stalls.mainloop == 0) return "-";
-  return Fixed(100 * static_cast<double>(wait) / static_cast<double>(stalls.mainloop), 1);
-}
 
 std::string Ratio(const std::optional<double>& ratio) { return ratio ? Fixed(*ratio, 2) : "-"; }
 
