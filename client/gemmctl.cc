@@ -132,13 +132,15 @@ int main(int argc, char** argv) {
       ->check(seconds)
       ->capture_default_str();
   app.add_flag("--json", context.json,
-               "Print JSON: one object, or for tune and health --watch one a line");
+               "Print JSON: one object, or for tune, stalls and health --watch one a line");
   ctl::AddMatmul(&app, &context);
   ctl::AddCheck(&app, &context);
   ctl::AddPlan(&app, &context);
   ctl::AddServerVerbs(&app, &context);
   ctl::AddTune(&app, &context);
   ctl::AddStudy(&app, &context);
+  ctl::AddProfile(&app, &context);
+  ctl::AddStalls(&app, &context);
   ctl::AddHealth(&app, &context);
   try {
     app.parse(argc, argv);

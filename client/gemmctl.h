@@ -59,6 +59,8 @@ void AddServerVerbs(CLI::App* app, Context* context);  // info, kernels, stats
 void AddHealth(CLI::App* app, Context* context);
 void AddTune(CLI::App* app, Context* context);
 void AddStudy(CLI::App* app, Context* context);
+void AddProfile(CLI::App* app, Context* context);
+void AddStalls(CLI::App* app, Context* context);
 
 // Options that the verbs word alike.
 // An integer of type T in [low, high]; a refusal repeats what was typed.
@@ -72,6 +74,8 @@ CLI::Validator Integer(T low = std::numeric_limits<T>::min(),
   };
   return {check, "INT"};
 }
+// A time as ParseSeconds() takes it, of `least` to `most` seconds, which `limits` words.
+CLI::Validator TimeBetween(double least, double most, const std::string& limits);
 // Text that is sent to the server.
 CLI::Validator Utf8();
 CLI::Option* AddDType(CLI::App* verb, const std::string& flag, std::string* name,

@@ -20,6 +20,15 @@ CLI::Option* AddDType(CLI::App* verb, const std::string& flag, std::string* name
           "TYPE"));
 }
 
+CLI::Validator TimeBetween(double least, double most, const std::string& limits) {
+  const auto check = [=](const std::string& text) {
+    const std::optional<double> seconds = ParseSeconds(text);
+    if (seconds && *seconds >= least && *seconds <= most) return std::string();
+    return text + " is not a time such as 500ms, 30s, 5m or 2h " + limits;
+  };
+  return {check, "TIME"};
+}
+
 std::optional<DType> ParseDType(const std::string& name) {
   return name.empty() ? std::nullopt : DTypeFromName(name);
 }

@@ -1,5 +1,6 @@
 // gemmctl tune: measures plans on the server, which keeps the fastest.
 #include <cstdio>
+#include <limits>
 #include <unordered_map>
 
 #include <sys/ioctl.h>
@@ -21,13 +22,6 @@ struct TuneOptions {
 int TerminalColumns() {
   winsize size{};
   return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
-}
-
-// Seconds; nullopt for what no run may take.
-std::optional<double> Budget(std::string_view text) {
-  constexpr double kMostSeconds = 7 * 24 * 3600;  // TuneRequest.budget's limit
-  const std::optional<double> seconds = ParseSeconds(text);
-  return seconds && *seconds > 0 && *seconds <= kMostSeconds ? seconds : std::nullopt;
 }
 
 // One run: shows its progress, and keeps what the summary needs.
@@ -176,7 +170,7 @@ class TuneRun {
 StatusOr<ClientTuneRequest> MakeRequest(const TuneOptions& options,
                                         const std::vector<NamedProblem>& problems) {
   ClientTuneRequest request{.served = options.served, .calibrate = options.calibrate};
-  if (!options.budget.empty()) request.budget_seconds = *Budget(options.budget);
+  request.budget_seconds = ParseSeconds(options.budget).value_or(0);
   for (const NamedProblem& named : problems) request.problems.push_back(named.problem);
   if (problems.empty() && !options.served && !options.calibrate) {
     return InvalidArgument("shapes",
@@ -226,14 +220,8 @@ void AddTune(CLI::App* app, Context* context) {
   verb->add_flag("--served", options->served, "Also the shapes that the server has served");
   verb->add_option("--budget", options->budget,
                    "At most this long: 500ms, 30s, 5m, 2h, up to 168h; a bare number is of seconds")
-      ->check(CLI::Validator(
-          [](std::string& text) {
-            return Budget(text) ? std::string()
-                                : text +
-                                      " is not a time such as 500ms, 30s, 5m or 2h of at "
-                                      "most 168h, 7 days";
-          },
-          "TIME"));
+      ->check(TimeBetween(std::numeric_limits<double>::min(), 7 * 24 * 3600,
+                          "of at most 168h, 7 days"));
   verb->add_flag(
       "--calibrate", options->calibrate,
       "First measure latency, bandwidth and FLOP rate of the devices, from which the model "
