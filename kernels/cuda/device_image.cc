@@ -75,7 +75,7 @@ StatusOr<DeviceImage> ImageOf(const GemmProblem& p) {
   if (p.reads_c()) image.c = builder.Matrix(p.m, p.n, held(p.c), p.type_d);
   image.bias_offset = builder.Bytes(p.bias_length() * SizeOf(p.type_d));
   static_assert(kReadBeyond <= kPartAlignment);  // at least the counters follow A and B
-  image.counters_offset = builder.Bytes(int64_t{kStallCounters} * 8);
+  image.counters_offset = builder.Bytes(kStallBytes);
   image.d = builder.Matrix(p.m, p.n, p.batch, p.type_d);
   if (!builder.end()) {
     return ResourceExhausted(ToString(p) + " exceeds the limit of 2^63-1 bytes of device memory");
@@ -92,7 +92,7 @@ void FillImage(const GemmProblem& p, const HostOperands& operands, const DeviceI
   if (const int64_t bytes = p.bias_length() * SizeOf(p.type_d); bytes > 0) {
     std::memcpy(image_base + image.bias_offset, operands.bias, static_cast<size_t>(bytes));
   }
-  std::memset(image_base + image.counters_offset, 0, size_t{kStallCounters} * 8);
+  std::memset(image_base + image.counters_offset, 0, size_t{kStallBytes});
 }
 
 void ReadResult(const GemmProblem& p, const DeviceImage& image, const std::byte* image_base,

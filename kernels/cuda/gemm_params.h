@@ -40,10 +40,17 @@ struct GemmParams {
   BiasAxis bias_axis = BiasAxis::kNone;
   Activation act = Activation::kNone;
   bool f32_result = false;  // C, bias and D are fp32 though the operands are 16-bit
-  // kStallCounters sums over all blocks of the launch, in the order of StallSample; null: no probe.
+  // kStallBytes, zeroed: what the blocks of the launch add their counts to; null: no probe.
   unsigned long long* counters = nullptr;
 };
 
+// A launch's counters: kStallSlots times kStallCounters sums, in the order of StallSample, each
+// slot of every kStallSlots-th block. Blocks end at about the same time, and additions to one
+// address wait for one another: with one slot that cost a product of 3 us a twenty-fifth of its
+// time.
 inline constexpr int kStallCounters = 5;  // wait_full, wait_empty, mainloop, epilogue, k_tiles
+inline constexpr int kStallSlots = 16;
+inline constexpr int kStallSlotStride = 16;  // counters from one slot to the next: a cache line
+inline constexpr int kStallBytes = kStallSlots * kStallSlotStride * 8;
 
 }  // namespace gemmd

@@ -24,8 +24,12 @@ GemmParams ParamsFor(const DeviceImage& image, std::byte* base) {
 }
 
 StallSample ReadCounters(const std::byte* at) {
-  uint64_t values[kStallCounters];
-  std::memcpy(values, at, sizeof(values));
+  uint64_t values[kStallCounters] = {};
+  for (int slot = 0; slot < kStallSlots; ++slot) {
+    uint64_t of_slot[kStallCounters];
+    std::memcpy(of_slot, at + int64_t{slot} * kStallSlotStride * 8, sizeof(of_slot));
+    for (int i = 0; i < kStallCounters; ++i) values[i] += of_slot[i];
+  }
   return {.measured = true,
           .wait_full = values[0],
           .wait_empty = values[1],

@@ -13,7 +13,7 @@ namespace gemmd {
 // workspace.
 GemmParams ParamsFor(const DeviceImage& image, std::byte* base);
 
-// What a launch's probe has counted; `at` is host memory.
+// What a launch's probe has counted; kStallBytes of host memory are at `at`.
 StallSample ReadCounters(const std::byte* at);
 
 }  // namespace gemmd

@@ -114,7 +114,7 @@ StatusOr<StallSample> MeasureStalls(const GemmProblem& problem, const Plan& plan
   if (plan.stages == 0) return StallSample{};
   ASSIGN_OR_RETURN(const Event begin, MakeEvent());
   ASSIGN_OR_RETURN(const Event end, MakeEvent());
-  std::byte counters[kStallCounters * sizeof(*params.counters)];
+  std::byte counters[kStallBytes];
   RETURN_IF_CUDA_ERROR(cudaMemsetAsync(params.counters, 0, sizeof(counters), nullptr));
   const auto launch = [&] { return Launch(problem, plan, params, nullptr); };
   ASSIGN_OR_RETURN(const double seconds, SecondsOf(launch, begin, end, nullptr));

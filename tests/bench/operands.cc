@@ -83,9 +83,7 @@ Status OperandSets::FillSet(int index, const RandomPattern& pattern) const {
   const int64_t first = 2 * index * kSetShift;
   RETURN_IF_ERROR(fill(problem_.a, packed_.a, pitched_.a, first));
   RETURN_IF_ERROR(fill(problem_.b, packed_.b, pitched_.b, first + kSetShift));
-  return CudaStatus(
-      cudaMemsetAsync(Counters(index), 0, kStallCounters * sizeof(unsigned long long), nullptr),
-      "cudaMemsetAsync");
+  return CudaStatus(cudaMemsetAsync(Counters(index), 0, kStallBytes, nullptr), "cudaMemsetAsync");
 }
 
 std::byte* OperandSets::Base(int index) const {

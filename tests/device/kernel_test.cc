@@ -12,6 +12,7 @@
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/device_image.h"
 #include "kernels/cuda/handles.h"
+#include "kernels/cuda/image_params.h"
 #include "kernels/plan/planner.h"
 #include "kernels/plan/stall_record.h"
 #include "tests/device/device_fixture.h"
@@ -23,7 +24,8 @@ constexpr Op kOps[] = {Op::kN, Op::kT};
 
 class KernelTest : public DeviceTest {
  protected:
-  // Runs `plan` on random operands of `seed` with D poisoned; returns D's and the counters' bytes.
+  // Runs `plan` on random operands of `seed` with D poisoned; returns D's bytes and the
+  // counts of StallSample.
   void Run(const GemmProblem& p, const Plan& plan, uint64_t seed, std::vector<std::byte>& d,
            std::vector<uint64_t>& counters) {
     const DeviceImage image = *ImageOf(p);
@@ -39,7 +41,7 @@ class KernelTest : public DeviceTest {
     };
     fill(image.a, p.a);
     fill(image.b, p.b);
-    std::fill_n(host.begin() + image.counters_offset, 8 * kStallCounters, std::byte{0});
+    std::fill_n(host.begin() + image.counters_offset, kStallBytes, std::byte{0});
     DeviceBuffer memory = *MakeDeviceBuffer(image.bytes);
     auto* base = static_cast<std::byte*>(memory.get());
     ASSERT_EQ(cudaMemcpy(base, host.data(), host.size(), cudaMemcpyHostToDevice), cudaSuccess);
@@ -57,9 +59,9 @@ class KernelTest : public DeviceTest {
     ASSERT_EQ(cudaMemcpy(host.data(), base, host.size(), cudaMemcpyDeviceToHost), cudaSuccess);
     d.resize(static_cast<size_t>(*ResultBytes(p)));
     ReadResult(p, image, host.data(), {nullptr, nullptr, nullptr, nullptr, d.data()});
-    counters.resize(kStallCounters);
-    std::copy_n(host.data() + image.counters_offset, 8 * kStallCounters,
-                reinterpret_cast<std::byte*>(counters.data()));
+    const StallSample stalls = ReadCounters(host.data() + image.counters_offset);
+    counters = {stalls.wait_full, stalls.wait_empty, stalls.mainloop, stalls.epilogue,
+                stalls.k_tiles};
   }
 
   template <typename Visit>  // (row, type, op_a, op_b) of every instance

@@ -52,7 +52,7 @@ TEST(DeviceImageTest, PartsFollowOneAnotherWithoutOverlap) {
   EXPECT_GE(image.c.offset, end(image.b, 65));
   EXPECT_GE(image.bias_offset, end(image.c, 33));
   EXPECT_GE(image.counters_offset, image.bias_offset + 33 * 2);
-  EXPECT_GE(image.d.offset, image.counters_offset + 40);
+  EXPECT_GE(image.d.offset, image.counters_offset + kStallBytes);
   EXPECT_GE(image.bytes, end(image.d, 33));
   EXPECT_EQ(image.upload_bytes(), image.d.offset);
 }
@@ -110,7 +110,7 @@ TEST(DeviceImageTest, OperandsGoInAndTheResultComesOutWithoutTheirPadding) {
       EXPECT_EQ(memory[static_cast<size_t>(at + 2)], 0xeeee) << "the caller's padding stays out";
     }
   }
-  for (int64_t byte = 0; byte < 40; ++byte) {
+  for (int64_t byte = 0; byte < kStallBytes; ++byte) {
     EXPECT_EQ(base[image.counters_offset + byte], std::byte{0});
   }
   for (int64_t i = 0; i < 2; ++i) {
@@ -142,6 +142,21 @@ TEST(StallRecordTest, MemoryThatNoKernelWroteIsDropped) {
   const uint64_t counted[kStallCounters] = {300, 20, 1000, 200, 1};
   std::memcpy(record, counted, sizeof(counted));
   EXPECT_TRUE(judged().measured) << "what a kernel counts";
+}
+
+TEST(StallRecordTest, IsTheSumOverItsSlots) {
+  std::vector<uint64_t> memory(kStallBytes / 8);
+  for (int slot = 0; slot < kStallSlots; ++slot) {
+    for (int i = 0; i < kStallCounters; ++i) {
+      memory[static_cast<size_t>(slot * kStallSlotStride + i)] = i == 0 ? 1U << slot : 10U * i;
+    }
+  }
+  const StallSample sum = ReadCounters(reinterpret_cast<const std::byte*>(memory.data()));
+  EXPECT_EQ(sum.wait_full, (1U << kStallSlots) - 1);
+  EXPECT_EQ(sum.wait_empty, 10U * kStallSlots);
+  EXPECT_EQ(sum.mainloop, 20U * kStallSlots);
+  EXPECT_EQ(sum.epilogue, 30U * kStallSlots);
+  EXPECT_EQ(sum.k_tiles, 40U * kStallSlots);
 }
 
 }  // namespace

@@ -383,7 +383,9 @@ __global__ void __launch_bounds__(Threads(kKernelTable[kRow].config), 1)
           state.Advance(p.stages);
         }
       }
-      if (probe) atomicAdd(&p.counters[1], static_cast<unsigned long long>(waits.cycles));
+      if (probe) {
+        atomicAdd(&StallSlot(p.counters)[1], static_cast<unsigned long long>(waits.cycles));
+      }
     }
   } else {
     if constexpr (kMoveRegisters) ptx::setmaxnreg_inc<kConsumerRegisters>();

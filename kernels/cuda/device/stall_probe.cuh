@@ -9,6 +9,11 @@
 
 namespace gemmd {
 
+// Where this block adds to a launch's counters.
+__device__ inline unsigned long long* StallSlot(unsigned long long* counters) {
+  return counters + blockIdx.x % kStallSlots * kStallSlotStride;
+}
+
 // Of the cp.async kernels: a block's first warp reads them.
 class StallProbe {
  public:
@@ -36,9 +41,10 @@ class StallProbe {
     if (!on_ || threadIdx.x != 0) return;
     const uint32_t values[kStallCounters] = {wait_full_, wait_empty_, mainloop_, epilogue_,
                                              k_tiles_};
+    unsigned long long* const slot = StallSlot(counters_);
 #pragma unroll
     for (int i = 0; i < kStallCounters; ++i) {
-      atomicAdd(&counters_[i], static_cast<unsigned long long>(values[i]));
+      atomicAdd(&slot[i], static_cast<unsigned long long>(values[i]));
     }
   }
 
@@ -70,8 +76,9 @@ class TileSums {
   }
   // Once per block, at its end.
   __device__ void Report(unsigned long long* counters) const {
+    unsigned long long* const slot = StallSlot(counters);
     for (int i = 0; i < kStallCounters; ++i) {
-      if (sums_[i] != 0) atomicAdd(&counters[i], sums_[i]);
+      if (sums_[i] != 0) atomicAdd(&slot[i], sums_[i]);
     }
   }
 
