@@ -123,6 +123,7 @@ struct WgmmaTile {
   static constexpr int kTurnsOffset = static_cast<int>(kTmaBarrierBytes) - TmaTurns::kBytes;
   static constexpr int kSumsOffset = kTurnsOffset - kConsumers * TileSums::kBytes;
   static_assert(kCfg.max_stages * TmaRing::kBarrierBytes <= kSumsOffset);
+  static_assert(kSumsOffset % TileSums::kBytes == 0);
   static_assert(kFragsM * kAcc <= (kPingPong ? 192 : 128), "more accumulators spill");
   static_assert(!kPingPong || kConsumers == 2);
 

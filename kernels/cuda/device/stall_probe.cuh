@@ -56,34 +56,36 @@ class StallProbe {
 
 // Of the TMA kernels: what one consumer thread has counted over the tiles of its block. The sums
 // stand in shared memory, since registers are the accumulators', and additions to device memory
-// tile by tile cost short tiles a tenth of their time.
+// tile by tile cost short tiles a tenth of their time. They are of 32 bits, as the spans of the
+// clock that they are made of: JudgeStalls drops what a longer launch has counted.
 class TileSums {
  public:
-  static constexpr int kBytes = kStallCounters * 8;
+  static constexpr int kBytes = 16;
 
-  // `sums`: kBytes of shared memory, aligned to 8, of the calling thread alone.
-  __device__ explicit TileSums(char* sums) : sums_(reinterpret_cast<unsigned long long*>(sums)) {}
+  // `sums`: kBytes of shared memory, aligned to as many, of the calling thread alone.
+  __device__ explicit TileSums(char* sums) : sums_(reinterpret_cast<uint4*>(sums)) {}
 
-  __device__ void Clear() {
-#pragma unroll
-    for (int i = 0; i < kStallCounters; ++i) sums_[i] = 0;
-  }
+  __device__ void Clear() { *sums_ = {0, 0, 0, 0}; }
+  // The next tile does not wait for it.
   __device__ void Add(uint32_t wait_full, uint32_t mainloop, uint32_t epilogue, int k_tiles) {
-    sums_[0] += wait_full;
-    sums_[2] += mainloop;
-    sums_[3] += epilogue;
-    sums_[4] += k_tiles;
+    const uint32_t at = ptx::SharedAddress(sums_);
+    ptx::red_shared_add(at, wait_full);
+    ptx::red_shared_add(at + 4, mainloop);
+    ptx::red_shared_add(at + 8, epilogue);
+    ptx::red_shared_add(at + 12, static_cast<uint32_t>(k_tiles));
   }
   // Once per block, at its end.
   __device__ void Report(unsigned long long* counters) const {
+    const uint4 sums = *sums_;
     unsigned long long* const slot = StallSlot(counters);
-    for (int i = 0; i < kStallCounters; ++i) {
-      if (sums_[i] != 0) atomicAdd(&slot[i], sums_[i]);
-    }
+    atomicAdd(&slot[0], static_cast<unsigned long long>(sums.x));
+    atomicAdd(&slot[2], static_cast<unsigned long long>(sums.y));
+    atomicAdd(&slot[3], static_cast<unsigned long long>(sums.z));
+    atomicAdd(&slot[4], static_cast<unsigned long long>(sums.w));
   }
 
  private:
-  unsigned long long* sums_;
+  uint4* sums_;
 };
 
 }  // namespace gemmd

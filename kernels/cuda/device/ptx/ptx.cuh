@@ -89,6 +89,11 @@ __device__ __forceinline__ uint4 ld_global_nc_no_allocate_v4(const void* from) {
 }
 
 // Low word of the SM's cycle counter: wraps every two seconds or so; differences are safe.
+// Adds without waiting for what was there. `address`: in shared memory.
+__device__ __forceinline__ void red_shared_add(uint32_t address, uint32_t value) {
+  asm volatile("red.shared.add.u32 [%0], %1;\n" ::"r"(address), "r"(value) : "memory");
+}
+
 __device__ __forceinline__ uint32_t clock() {
   uint32_t cycles;
   asm volatile("mov.u32 %0, %%clock;\n" : "=r"(cycles)::"memory");
