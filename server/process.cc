@@ -15,7 +15,7 @@
 namespace gemmd {
 namespace {
 
-constexpr mode_t kEverybodyReads = 0644;
+constexpr mode_t kPortFileMode = 0644;
 
 bool WriteAll(int fd, const std::string& text) {
   size_t done = 0;
@@ -82,7 +82,7 @@ Status PortFile::Write(const std::string& text) {
   std::string unfinished = path_ + ".XXXXXX";
   const int fd = mkostemp(unfinished.data(), O_CLOEXEC);
   if (fd < 0) return refuse(errno);
-  if (WriteAll(fd, text) && fchmod(fd, kEverybodyReads) == 0 &&
+  if (WriteAll(fd, text) && fchmod(fd, kPortFileMode) == 0 &&
       std::rename(unfinished.c_str(), path_.c_str()) == 0) {
     fd_ = fd;
     return OkStatus();

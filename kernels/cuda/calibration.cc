@@ -28,8 +28,6 @@ constexpr int64_t kBytesOfSm = 4 * kPanelsUnitBytes;
 constexpr int64_t kShareOfL2 = 4;
 
 constexpr int kBoxRowElements = 64;  // of 16 bits: 128 bytes
-constexpr int64_t kPatternElements = 1048573;
-constexpr uint64_t kSeed = 1;
 
 int64_t PanelsBytes(const DeviceTraits& traits) {
   const int64_t wanted = kBytesOfSm * traits.sm_count;
@@ -107,7 +105,7 @@ StatusOr<CalibrationSamples> MeasureCalibration(const DeviceTraits& traits, int 
   const int64_t bytes = PanelsBytes(traits);
   ASSIGN_OR_RETURN(const DeviceBuffer panels, MakeDeviceBuffer(bytes));
   ASSIGN_OR_RETURN(const RandomPattern pattern,
-                   RandomPattern::Create(DType::kBF16, kSeed, kPatternElements));
+                   RandomPattern::Create(DType::kBF16, kPatternSeed, kPatternElements));
   RETURN_IF_ERROR(pattern.Fill(static_cast<std::byte*>(panels.get()), bytes / 2, 0));
   RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(nullptr));
 

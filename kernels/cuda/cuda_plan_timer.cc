@@ -20,9 +20,7 @@ namespace {
 
 constexpr int64_t kMemoryLimitBytes = int64_t{8} << 30;  // where one set is not more
 constexpr int64_t kMaxSets = 512;
-constexpr int64_t kPatternElements = 1048573;  // a prime: no row length makes rows repeat early
-constexpr int64_t kSetShift = 1000003;         // elements between the starts of two fills
-constexpr uint64_t kSeed = 1;                  // of values whose times are asked for, not their sum
+constexpr int64_t kSetShift = 1000003;  // elements between the starts of two fills
 
 class CudaPlanTimer : public PlanTimer {
  public:
@@ -83,7 +81,7 @@ class CudaPlanTimer : public PlanTimer {
   // From one offset to the other of every set.
   Status FillRanges(DType type, int64_t from, int64_t to) const {
     ASSIGN_OR_RETURN(const RandomPattern pattern,
-                     RandomPattern::Create(type, kSeed, kPatternElements));
+                     RandomPattern::Create(type, kPatternSeed, kPatternElements));
     for (int set = 0; set < sets_; ++set) {
       RETURN_IF_ERROR(pattern.Fill(Base(set) + from, (to - from) / SizeOf(type), set * kSetShift));
     }

@@ -10,6 +10,11 @@
 
 namespace gemmd {
 
+// For values whose times are asked for, not their sum.
+inline constexpr int64_t kPatternElements =
+    1048573;  // a prime: no row length makes rows repeat early
+inline constexpr uint64_t kPatternSeed = 1;
+
 // Standard normal values of one type on the current device, to fill operands from.
 class RandomPattern {
  public:

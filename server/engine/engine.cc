@@ -11,13 +11,10 @@
 
 #include "kernels/core/mutex.h"
 #include "server/engine/fleet.h"
+#include "server/engine/retry.h"
 
 namespace gemmd {
 namespace {
-
-constexpr std::chrono::milliseconds kRetryWhenFull{100};
-// Long enough for a restart, or for a balancer to take this server out.
-constexpr std::chrono::milliseconds kRetryWhenAway{1000};
 
 int64_t Milliseconds(SteadyClock::duration duration) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
@@ -34,8 +31,6 @@ Status DeviceLost(const std::string& cause) {
   return Unavailable("device lost, the server must restart: " + cause)
       .WithRetryAfter(kRetryWhenAway);
 }
-
-Status Draining() { return Unavailable("the server is draining").WithRetryAfter(kRetryWhenAway); }
 
 Status ExpiredInQueue(const QueuedRequest& entry, SteadyClock::time_point now) {
   return DeadlineExceeded("deadline passed after " +

@@ -20,7 +20,7 @@ struct HostPort {
 };
 
 // The exposer takes a list of addresses with option letters; one plain address is all we pass on.
-std::optional<HostPort> Split(const std::string& address) {
+std::optional<HostPort> SplitAddress(const std::string& address) {
   const size_t colon = address.rfind(':');
   if (colon == std::string::npos || colon == 0) return std::nullopt;
   HostPort split{address.substr(0, colon), 0};
@@ -38,7 +38,7 @@ std::optional<HostPort> Split(const std::string& address) {
 
 StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(
     const std::string& address, std::vector<std::shared_ptr<prometheus::Collectable>> sources) {
-  std::optional<HostPort> split = Split(address);
+  std::optional<HostPort> split = SplitAddress(address);
   if (!split) {
     return InvalidArgument("metrics", "metrics=" + address + " is not HOST:PORT, port 0 to 65535");
   }

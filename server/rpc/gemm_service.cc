@@ -11,6 +11,7 @@
 #include <grpc/support/time.h>
 #include <spdlog/spdlog.h>
 
+#include "server/engine/retry.h"
 #include "server/rpc/codec.h"
 #include "server/rpc/grpc_status.h"
 #include "server/rpc/refuse.h"
@@ -33,9 +34,6 @@ SteadyClock::time_point ToSteady(gpr_timespec deadline) {
   return SteadyClock::now() + std::chrono::seconds(std::max(left.tv_sec, -kFarAway)) +
          std::chrono::nanoseconds(left.tv_nsec);
 }
-
-// For callers that read replies too slowly.
-constexpr std::chrono::milliseconds kRetryWhenFull{100};
 
 int64_t Micros(Nanoseconds time) {
   return std::chrono::duration_cast<std::chrono::microseconds>(time).count();

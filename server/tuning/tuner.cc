@@ -7,15 +7,12 @@
 #include <utility>
 
 #include "kernels/core/text.h"
+#include "server/engine/retry.h"
 
 namespace gemmd {
 namespace {
 
 constexpr std::chrono::milliseconds kRetryWhenBusy{1000};
-// Long enough for a restart, or for a balancer to take this server out.
-constexpr std::chrono::milliseconds kRetryWhenAway{1000};
-
-Status Draining() { return Unavailable("the server is draining").WithRetryAfter(kRetryWhenAway); }
 
 // Requests a stop at a point in time, unless it is destroyed first.
 class Timeout {

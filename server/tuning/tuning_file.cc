@@ -27,7 +27,7 @@ constexpr int kMaxKept = 100;  // old files beside the one in use
 
 int64_t MaxBytes(size_t planners) { return TuningFile::kMaxBytes * static_cast<int64_t>(planners); }
 
-std::string Setting(const std::string& path) { return "tuning-file=" + path; }
+std::string Named(const std::string& path) { return "tuning-file=" + path; }
 
 std::optional<ComputeMode> ModeFromName(const std::string& name) {
   for (const ComputeMode mode : {ComputeMode::kIeee, ComputeMode::kTf32, ComputeMode::kTf32x3}) {
@@ -112,7 +112,7 @@ std::optional<TuningEntry> FromProto(const v1::TunedProblem& in) {
 }
 
 Status Damaged(const std::string& path, const std::string& why) {
-  return {StatusCode::kDataLoss, Setting(path) + " is damaged: " + why};
+  return {StatusCode::kDataLoss, Named(path) + " is damaged: " + why};
 }
 
 // And what fstat() said of it.
@@ -122,15 +122,15 @@ StatusOr<std::string> ReadRegular(const std::string& path, int64_t max_bytes, st
   const auto unreadable = [&path](const Status& why) {
     const bool absent = why.code() == StatusCode::kNotFound;
     return Status(absent ? why.code() : StatusCode::kPermissionDenied,
-                  Setting(path) + ": " + why.message());
+                  Named(path) + ": " + why.message());
   };
   if (file.fd() < 0 || fstat(file.fd(), info) != 0) return unreadable(SystemError(path, "read"));
   if (!S_ISREG(info->st_mode)) {
-    return InvalidArgument("tuning-file", Setting(path) + " is not a regular file");
+    return InvalidArgument("tuning-file", Named(path) + " is not a regular file");
   }
   const int64_t bytes = info->st_size;
   if (bytes > max_bytes) {
-    return ResourceExhausted(Setting(path) + " has " + std::to_string(bytes) +
+    return ResourceExhausted(Named(path) + " has " + std::to_string(bytes) +
                              " bytes, more than the limit " + std::to_string(max_bytes));
   }
   StatusOr<std::string> text = ReadText(file, path, max_bytes);
@@ -165,14 +165,14 @@ StatusOr<v1::TuningFile> Parse(const std::string& path, const std::string& text)
 
 Status Refuse(const std::string& path, const std::string& field, const std::string& theirs,
               const std::string& ours) {
-  return FailedPrecondition(Setting(path) + " does not hold here: " + field + "=" +
+  return FailedPrecondition(Named(path) + " does not hold here: " + field + "=" +
                             Printable(theirs) + ", where this server has " + ours);
 }
 
 Status CheckOrigin(const std::string& path, const v1::TuningFile& file, const std::string& build) {
   if (file.format_version() != kFormatVersion) {
     const bool newer = file.format_version() > kFormatVersion;
-    return FailedPrecondition(Setting(path) + " is of " + (newer ? "a newer" : "an older") +
+    return FailedPrecondition(Named(path) + " is of " + (newer ? "a newer" : "an older") +
                               " server: format_version=" + std::to_string(file.format_version()) +
                               " is " + (newer ? "above" : "below") + " the limit " +
                               std::to_string(kFormatVersion));
@@ -273,7 +273,7 @@ std::optional<TuningFile::Version> TuningFile::VersionAt(const std::string& path
 Status TuningFile::Lock() {
   const StatusOr<std::string> target = FollowLinks(path_);
   const auto unlocked = [this](const std::string& why) {
-    return Unavailable(Setting(path_) + " cannot be locked: " + why);
+    return Unavailable(Named(path_) + " cannot be locked: " + why);
   };
   if (!target.ok()) return unlocked(target.status().message());
   const std::string path = *target + ".lock";
@@ -288,7 +288,7 @@ Status TuningFile::Lock() {
     const int error = errno;
     lock_.reset();
     if (error != EWOULDBLOCK) return unlocked(path + ": " + std::strerror(error));
-    return FailedPrecondition(Setting(path_) + " is in use by another process, which has locked " +
+    return FailedPrecondition(Named(path_) + " is in use by another process, which has locked " +
                               path + "; each server needs a file of its own");
   }
   return OkStatus();
@@ -331,18 +331,18 @@ StatusOr<std::string> TuningFile::Text(const std::vector<const TunedPlanner*>& p
   std::string text;
   const auto printed = google::protobuf::util::MessageToJsonString(file, &text, options);
   if (!printed.ok()) {
-    return Internal(Setting(path_) + " has no text: " + printed.message().as_string());
+    return Internal(Named(path_) + " has no text: " + printed.message().as_string());
   }
   const int64_t most = MaxBytes(planners.size());
   if (static_cast<int64_t>(text.size()) > most) {
-    return FailedPrecondition(Setting(path_) + " would have " + std::to_string(text.size()) +
+    return FailedPrecondition(Named(path_) + " would have " + std::to_string(text.size()) +
                               " bytes, more than the limit " + std::to_string(most));
   }
   return text;
 }
 
 Status TuningFile::Refuse(const Status& why) const {
-  return FailedPrecondition(Setting(path_) + ": " + why.message());
+  return FailedPrecondition(Named(path_) + ": " + why.message());
 }
 
 // Gives what is at `target`, if anything is, a name that nothing has.
@@ -357,10 +357,10 @@ Status TuningFile::KeepOld(const std::string& target) const {
       return OkStatus();
     }
     if (errno == EEXIST) continue;
-    return FailedPrecondition(Setting(path_) + " is not of this server, and cannot be kept as " +
+    return FailedPrecondition(Named(path_) + " is not of this server, and cannot be kept as " +
                               kept + ": " + std::strerror(errno));
   }
-  return FailedPrecondition(Setting(path_) + " is not of this server, and cannot be kept: " +
+  return FailedPrecondition(Named(path_) + " is not of this server, and cannot be kept: " +
                             std::to_string(kMaxKept) + " old files beside it are the limit");
 }
 

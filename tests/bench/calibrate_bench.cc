@@ -15,7 +15,7 @@ JsonLine StartLine(const char* bench, std::string_view family) {
   return line;
 }
 
-Status WriteLine(JsonLine line, const BenchContext& context) {
+Status WriteMeasured(JsonLine line, const BenchContext& context) {
   line.Fixed("clock_hz", context.traits.clock_hz, 0);
   return context.out.Write(AddMachine(line, context));
 }
@@ -27,11 +27,11 @@ Status WritePoints(std::string_view family, const RingSamples& samples,
     line.Integer("stages", static_cast<int64_t>(i) + 1)
         .Fixed("step_ns", samples.step_seconds[i] * 1e9, 3)
         .Integer("bytes", samples.step_bytes);
-    RETURN_IF_ERROR(WriteLine(std::move(line), context));
+    RETURN_IF_ERROR(WriteMeasured(std::move(line), context));
   }
   JsonLine line = StartLine("calibration", family);
   line.Fixed("flops_per_clock", samples.flops_per_second / context.traits.clock_hz, 1);
-  return WriteLine(std::move(line), context);
+  return WriteMeasured(std::move(line), context);
 }
 
 Status WriteResult(std::string_view family, const RingCalibration& ring,
@@ -40,7 +40,7 @@ Status WriteResult(std::string_view family, const RingCalibration& ring,
   line.Fixed("latency_clocks", ring.latency_clocks, 1)
       .Fixed("bytes_per_clock", ring.bytes_per_clock, 2)
       .Fixed("flops_per_clock", ring.flops_per_clock, 1);
-  return WriteLine(std::move(line), context);
+  return WriteMeasured(std::move(line), context);
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ namespace gemmd::bench {
 namespace {
 
 // Enough to find the fastest of many; the two that are reported are measured again beside ours.
-constexpr TimingOptions kSearch = {.rounds = 3, .sample_seconds = 3e-4};
+constexpr TimingOptions kPeerSearch = {.rounds = 3, .sample_seconds = 3e-4};
 
 // cuBLASLt on one form of the operands: its first choice, and the fastest of all that it offers.
 struct Peer {
@@ -81,7 +81,7 @@ StatusOr<Peer> MakePeer(const CublasLt& library, const GemmProblem& problem,
   }
   if (usable.empty()) return Unimplemented("cuBLASLt launches nothing for " + ToString(problem));
   ASSIGN_OR_RETURN(const std::vector<PlanTiming> timings,
-                   MeasureInterleaved(variants, kSearch, /*min_launches=*/2));
+                   MeasureInterleaved(variants, kPeerSearch, /*min_launches=*/2));
   const auto best = std::min_element(
       timings.begin(), timings.end(),
       [](const PlanTiming& x, const PlanTiming& y) { return x.median_seconds < y.median_seconds; });

@@ -16,7 +16,7 @@
 namespace gemmd {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 class CudaBackendTest : public DeviceTest {
  protected:

@@ -10,7 +10,7 @@
 
 namespace gemmd {
 
-class DeviceTest : public testing::Test {
+class DeviceTest : public ::testing::Test {
  protected:
   void SetUp() override {
     const StatusOr<DeviceTraits> traits = ProbeCudaDevice(0);

@@ -52,7 +52,7 @@ struct Call {
   GemmResult Wait() { return result.get(); }
 };
 
-struct CallOptions {
+struct SubmitOptions {
   int64_t m = 8, n = 8, k = 8;
   int64_t bytes = 100;
   DType type = DType::kF32;
@@ -61,7 +61,7 @@ struct CallOptions {
 };
 
 inline std::unique_ptr<GemmRequest> MakeRequest(const std::shared_ptr<Call>& call,
-                                                CallOptions options) {
+                                                SubmitOptions options) {
   auto request = std::make_unique<GemmRequest>();
   GemmProblem problem;
   problem.m = options.m;
@@ -118,7 +118,7 @@ class EngineFixture : public ::testing::Test {
   }
 
   // Must be admitted.
-  std::shared_ptr<Call> Send(CallOptions options = {}, RequestId* id = nullptr) {
+  std::shared_ptr<Call> Send(SubmitOptions options = {}, RequestId* id = nullptr) {
     calls_.push_back(std::make_shared<Call>());
     const StatusOr<RequestId> sent = engine_->Submit(MakeRequest(calls_.back(), options));
     EXPECT_TRUE(sent.ok()) << sent.status().ToString();
@@ -126,7 +126,7 @@ class EngineFixture : public ::testing::Test {
     return calls_.back();
   }
   // Must be refused.
-  Status Refused(CallOptions options = {}) {
+  Status Refused(SubmitOptions options = {}) {
     auto call = std::make_shared<Call>();
     const StatusOr<RequestId> sent = engine_->Submit(MakeRequest(call, options));
     EXPECT_FALSE(sent.ok());

@@ -145,7 +145,7 @@ class FakeHealth final : public grpc::health::v1::Health::Service {
 class FakeTunerServer {
  public:
   explicit FakeTunerServer(const std::string& name)
-      : target_("unix:" + testing::TempDir() + name + "." + std::to_string(getpid())) {
+      : target_("unix:" + ::testing::TempDir() + name + "." + std::to_string(getpid())) {
     grpc::ServerBuilder builder;
     builder.AddListeningPort(target_, grpc::InsecureServerCredentials());
     builder.RegisterService(&tuner_);

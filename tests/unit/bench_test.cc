@@ -98,7 +98,7 @@ TEST(ShapeListTest, KernelsTakeFloatsOfTwoBytesAndIeeeSingles) {
   for (const char* dtype : {"tf32", "fp64", "fp8", "int8"}) EXPECT_FALSE(taken(dtype)) << dtype;
 }
 
-GemmProblem Problem(int64_t m, int64_t n, int64_t k, const std::string& ops) {
+GemmProblem LayoutProblem(int64_t m, int64_t n, int64_t k, const std::string& ops) {
   return *PackedProblem(m, n, k,
                         {.type = DType::kBF16,
                          .op_a = ops[0] == 'T' ? Op::kT : Op::kN,
@@ -116,19 +116,19 @@ std::vector<std::byte> RightResult(const GemmProblem& problem, GemmData& data) {
 }
 
 TEST(ResultCheckTest, SmallResultsAreCheckedWholeAndLargeOnesAtTheCornersAtLeast) {
-  const Sample small = PickSample(Problem(300, 100, 7, "NN"), 1);
+  const Sample small = PickSample(LayoutProblem(300, 100, 7, "NN"), 1);
   EXPECT_EQ(small.rows.size(), 300U);
   EXPECT_EQ(small.cols.size(), 100U);
-  const Sample large = PickSample(Problem(5000, 5001, 5002, "NN"), 1);
+  const Sample large = PickSample(LayoutProblem(5000, 5001, 5002, "NN"), 1);
   EXPECT_EQ(large.rows.size(), 256U);
   EXPECT_EQ(large.cols.size(), 64U);
   EXPECT_EQ(large.rows.front(), 0);
   EXPECT_EQ(large.rows.back(), 4999);
   EXPECT_EQ(large.cols.front(), 0);
   EXPECT_EQ(large.cols.back(), 5000);
-  EXPECT_EQ(PickSample(Problem(16, 70000, 70000, "NN"), 1).rows.size(), 16U);
-  EXPECT_EQ(PickSample(Problem(5000, 5001, 5002, "NN"), 1).rows, large.rows);
-  EXPECT_NE(PickSample(Problem(5000, 5001, 5002, "NN"), 2).rows, large.rows);
+  EXPECT_EQ(PickSample(LayoutProblem(16, 70000, 70000, "NN"), 1).rows.size(), 16U);
+  EXPECT_EQ(PickSample(LayoutProblem(5000, 5001, 5002, "NN"), 1).rows, large.rows);
+  EXPECT_NE(PickSample(LayoutProblem(5000, 5001, 5002, "NN"), 2).rows, large.rows);
 }
 
 TEST(ResultCheckTest, AnySampledElementThatIsWrongIsFoundInEveryLayout) {
@@ -137,7 +137,7 @@ TEST(ResultCheckTest, AnySampledElementThatIsWrongIsFoundInEveryLayout) {
   const Sample sample = {{0, 3, 4, 36}, {0, 1, 20, 28}};
   for (const char* layout : {"NN", "NT", "TN", "TT"}) {
     SCOPED_TRACE(layout);
-    const GemmProblem problem = Problem(37, 29, 41, layout);
+    const GemmProblem problem = LayoutProblem(37, 29, 41, layout);
     GemmData data(problem, seed);
     const HostOperands operands = data.operands();
     const SampledReference reference(problem, sample, operands.a, operands.b);

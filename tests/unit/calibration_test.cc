@@ -15,8 +15,8 @@
 namespace gemmd {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 constexpr double kClockHz = 1.98e9;
 constexpr double kLatencyClocks = 700, kBytesPerClock = 60, kFlopsPerClock = 4000;

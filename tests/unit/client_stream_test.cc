@@ -18,7 +18,7 @@
 namespace gemmd {
 namespace {
 
-GemmProblem Problem(int64_t m) {
+GemmProblem RowsProblem(int64_t m) {
   GemmProblem problem;
   problem.m = m;
   problem.n = 64;
@@ -28,7 +28,7 @@ GemmProblem Problem(int64_t m) {
   return WithPackedLayouts(problem);
 }
 
-class ClientStreamTest : public testing::Test {
+class ClientStreamTest : public ::testing::Test {
  protected:
   ClientStreamTest() : server_("client_stream_test") {
     client_ = *GemmClient::Create({.target = server_.target()});
@@ -60,13 +60,13 @@ TEST_F(ClientStreamTest, ATuneSendsItsProblemsAndHandsOnItsProgress) {
   v1::TuneProgress progress;
   progress.set_done(1);
   progress.set_total(2);
-  *progress.mutable_problem() = ToProto(Problem(16));
+  *progress.mutable_problem() = ToProto(RowsProblem(16));
   progress.mutable_best()->set_kernel("wgmma");
   progress.mutable_best()->mutable_measured()->set_nanos(1500);
   progress.mutable_time_left()->set_seconds(3);
   progress.add_calibrations()->mutable_calibration()->mutable_cp_async()->set_bytes_per_clock(60);
   fake_.tune = {v1::TuneProgress(), progress};
-  const ClientTuneRequest request{.problems = {Problem(16), Problem(32)},
+  const ClientTuneRequest request{.problems = {RowsProblem(16), RowsProblem(32)},
                                   .served = true,
                                   .budget_seconds = 1.5,
                                   .calibrate = true};
@@ -87,8 +87,8 @@ TEST_F(ClientStreamTest, ATuneSendsItsProblemsAndHandsOnItsProgress) {
   EXPECT_EQ(progress_[1].done, 1);
   EXPECT_EQ(progress_[1].total, 2);
   ASSERT_TRUE(progress_[1].problem);
-  EXPECT_EQ(ToString(*progress_[1].problem), ToString(Problem(16)));
-  EXPECT_EQ(progress_[1].problem->a, Problem(16).a);
+  EXPECT_EQ(ToString(*progress_[1].problem), ToString(RowsProblem(16)));
+  EXPECT_EQ(progress_[1].problem->a, RowsProblem(16).a);
   ASSERT_TRUE(progress_[1].best);
   EXPECT_EQ(progress_[1].best->measured_seconds, 1.5e-6);
   EXPECT_EQ(progress_[1].left_seconds, 3);
@@ -103,7 +103,7 @@ TEST_F(ClientStreamTest, ACalibrationNeedsNoProblems) {
 }
 
 TEST_F(ClientStreamTest, NoBudgetIsLeftUnset) {
-  ASSERT_TRUE(Tune({.problems = {Problem(16)}}).ok());
+  ASSERT_TRUE(Tune({.problems = {RowsProblem(16)}}).ok());
   EXPECT_FALSE(fake_.tune_request().has_budget());
 }
 
@@ -112,7 +112,7 @@ TEST_F(ClientStreamTest, ATuneThatIsStoppedEndsCancelledAtBothEnds) {
   fake_.hold = true;
   std::stop_source stop;
   on_progress_ = [&] { stop.request_stop(); };
-  const Status status = Tune({.problems = {Problem(16)}}, stop.get_token());
+  const Status status = Tune({.problems = {RowsProblem(16)}}, stop.get_token());
   EXPECT_EQ(status.code(), StatusCode::kCancelled);
   EXPECT_EQ(progress_.size(), 1U);
   server_.WaitUntilIdle();
@@ -123,12 +123,12 @@ TEST_F(ClientStreamTest, AStopBeforeTheCallCancelsIt) {
   fake_.hold = true;
   std::stop_source stop;
   stop.request_stop();
-  EXPECT_EQ(Tune({.problems = {Problem(16)}}, stop.get_token()).code(), StatusCode::kCancelled);
+  EXPECT_EQ(Tune({.problems = {RowsProblem(16)}}, stop.get_token()).code(), StatusCode::kCancelled);
 }
 
 TEST_F(ClientStreamTest, AServerThatDoesNotTakeUpTheCallIsGivenUp) {
   fake_.hold = true;
-  const Status status = Tune({.problems = {Problem(16)}}, {}, Milliseconds(50));
+  const Status status = Tune({.problems = {RowsProblem(16)}}, {}, Milliseconds(50));
   EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
   EXPECT_EQ(status.message(), "no answer within 50 ms");
 }
@@ -142,7 +142,7 @@ TEST_F(ClientStreamTest, AServerThatAnswersHealthChecksIsWaitedFor) {
     while (server_.health().checks() < 5) std::this_thread::yield();  // the timeout twice over
     stop.request_stop();
   };
-  EXPECT_EQ(Tune({.problems = {Problem(16)}}, stop.get_token(), Milliseconds(500)).code(),
+  EXPECT_EQ(Tune({.problems = {RowsProblem(16)}}, stop.get_token(), Milliseconds(500)).code(),
             StatusCode::kCancelled);
 }
 
@@ -150,18 +150,18 @@ TEST_F(ClientStreamTest, AServerThatFallsSilentIsGivenUp) {
   server_.health().mute = true;
   fake_.tune = {v1::TuneProgress()};
   fake_.study = {v1::StudyPoint()};
-  *fake_.study[0].mutable_problem() = ToProto(Problem(16));
+  *fake_.study[0].mutable_problem() = ToProto(RowsProblem(16));
   fake_.headers = true;
   fake_.hold = true;
   const CallOptions options{.timeout = Milliseconds(200)};
   const std::string why =
       "the server fell silent: no message and no answer to a health check within 200 ms";
-  Status status = Tune({.problems = {Problem(16)}}, {}, options.timeout);
+  Status status = Tune({.problems = {RowsProblem(16)}}, {}, options.timeout);
   EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
   EXPECT_EQ(status.message(), why);
   EXPECT_EQ(progress_.size(), 1U);
   status = client_->Study(
-      {.problems = {Problem(16)}}, [](const ClientStudyPoint&) {}, {}, options);
+      {.problems = {RowsProblem(16)}}, [](const ClientStudyPoint&) {}, {}, options);
   EXPECT_EQ(status.message(), why);
   status = client_->WatchHealth(
       "", [](Serving) { return true; }, options);
@@ -170,7 +170,7 @@ TEST_F(ClientStreamTest, AServerThatFallsSilentIsGivenUp) {
 
 TEST_F(ClientStreamTest, ATunesStatusIsTheServersAndItIsNotTriedAgain) {
   fake_.ends_with = {grpc::StatusCode::UNAVAILABLE, "draining"};
-  const Status status = Tune({.problems = {Problem(16)}});
+  const Status status = Tune({.problems = {RowsProblem(16)}});
   EXPECT_EQ(status.code(), StatusCode::kUnavailable);
   EXPECT_EQ(status.message(), "draining");
   EXPECT_EQ(fake_.calls(), 1);
@@ -178,9 +178,9 @@ TEST_F(ClientStreamTest, ATunesStatusIsTheServersAndItIsNotTriedAgain) {
 
 TEST_F(ClientStreamTest, BadTunesNeverReachTheServer) {
   EXPECT_EQ(Tune({}).field(), "problems");
-  GemmProblem endless = Problem(16);
+  GemmProblem endless = RowsProblem(16);
   endless.alpha = std::numeric_limits<double>::infinity();
-  const Status status = Tune({.problems = {Problem(16), endless}});
+  const Status status = Tune({.problems = {RowsProblem(16), endless}});
   EXPECT_EQ(status.field(), "problem.alpha");
   EXPECT_EQ(status.message().rfind("problems[1]: ", 0), 0U) << status.message();
   for (const double seconds : {-1.0, 1e10, std::numeric_limits<double>::quiet_NaN()}) {
@@ -188,7 +188,7 @@ TEST_F(ClientStreamTest, BadTunesNeverReachTheServer) {
   }
   EXPECT_EQ(Study({}).field(), "problems");
   EXPECT_EQ(Study({.problems = {endless}}).field(), "problem.alpha");
-  EXPECT_EQ(Study({.problems = {Problem(16)}, .max_stages = -1}).field(), "max_stages");
+  EXPECT_EQ(Study({.problems = {RowsProblem(16)}, .max_stages = -1}).field(), "max_stages");
   EXPECT_EQ(fake_.calls(), 0);
 }
 
@@ -199,10 +199,11 @@ TEST_F(ClientStreamTest, TextThatIsNotUtf8NeverReachesTheServer) {
   };
   std::vector<std::byte> d(size_t{16} * 64 * 2);
   const HostOperands operands{.a = d.data(), .b = d.data(), .d = d.data()};
-  refused(client_->Gemm(Problem(16), operands, {.kernel = "\xff"}).status(), "kernel");
-  refused(client_->Gemm(Problem(16), operands, {.request_id = "\xc0\x80"}).status(), "request_id");
-  refused(client_->Plan(Problem(16), {.kernel = "\xed\xa0\x80"}).status(), "kernel");
-  refused(Study({.problems = {Problem(16)}, .kernel = "\xc3("}), "kernel");
+  refused(client_->Gemm(RowsProblem(16), operands, {.kernel = "\xff"}).status(), "kernel");
+  refused(client_->Gemm(RowsProblem(16), operands, {.request_id = "\xc0\x80"}).status(),
+          "request_id");
+  refused(client_->Plan(RowsProblem(16), {.kernel = "\xed\xa0\x80"}).status(), "kernel");
+  refused(Study({.problems = {RowsProblem(16)}, .kernel = "\xc3("}), "kernel");
   refused(client_->Health("\x80").status(), "service");
   refused(client_->WatchHealth("\x80", [](Serving) { return true; }), "service");
   EXPECT_EQ(fake_.calls(), 0);
@@ -210,14 +211,14 @@ TEST_F(ClientStreamTest, TextThatIsNotUtf8NeverReachesTheServer) {
 
 TEST_F(ClientStreamTest, AStudySendsItsProblemsAndHandsOnItsPoints) {
   v1::StudyPoint point;
-  *point.mutable_problem() = ToProto(Problem(16));
+  *point.mutable_problem() = ToProto(RowsProblem(16));
   point.mutable_plan()->set_stages(3);
   point.mutable_median()->set_nanos(2000);
   point.mutable_spread()->set_nanos(500);
   fake_.study = {point};
   point.mutable_stalls()->set_wait_full(7);
   fake_.study.push_back(point);
-  const Status status = Study({.problems = {Problem(16)}, .kernel = "wgmma", .max_stages = 4});
+  const Status status = Study({.problems = {RowsProblem(16)}, .kernel = "wgmma", .max_stages = 4});
   ASSERT_TRUE(status.ok()) << status.ToString();
   EXPECT_EQ(fake_.study_request().kernel(), "wgmma");
   EXPECT_EQ(fake_.study_request().max_stages(), 4);
@@ -231,15 +232,15 @@ TEST_F(ClientStreamTest, AStudySendsItsProblemsAndHandsOnItsPoints) {
 
 TEST_F(ClientStreamTest, APointOfAnUnreadableProblemIsAnError) {
   v1::StudyPoint point;
-  *point.mutable_problem() = ToProto(Problem(16));
+  *point.mutable_problem() = ToProto(RowsProblem(16));
   point.mutable_problem()->set_m(int64_t{1} << 40);
   fake_.study = {point};
-  EXPECT_EQ(Study({.problems = {Problem(16)}}).code(), StatusCode::kInternal);
+  EXPECT_EQ(Study({.problems = {RowsProblem(16)}}).code(), StatusCode::kInternal);
   EXPECT_TRUE(points_.empty());
 }
 
 TEST(WireProblemTest, ProblemsComeBackAsTheyWereSent) {
-  GemmProblem problem = Problem(16);
+  GemmProblem problem = RowsProblem(16);
   problem.batch = 3;
   problem.op_a = Op::kT;
   problem.type_a = problem.type_b = problem.type_d = DType::kF32;

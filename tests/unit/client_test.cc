@@ -21,7 +21,7 @@
 namespace gemmd {
 namespace {
 
-using testing::Test;
+using ::testing::Test;
 
 grpc::Status WithDetails(grpc::StatusCode code, const std::string& message,
                          const google::protobuf::Message& detail) {
@@ -96,7 +96,7 @@ class FakeServer : public v1::ServerService::Service {
   int64_t max_message_bytes = int64_t{1} << 20;
 };
 
-class FakeHealth : public grpc::health::v1::Health::Service {
+class ScriptedHealth : public grpc::health::v1::Health::Service {
  public:
   using Response = grpc::health::v1::HealthCheckResponse;
   grpc::Status Check(grpc::ServerContext*, const grpc::health::v1::HealthCheckRequest* request,
@@ -121,7 +121,7 @@ class FakeHealth : public grpc::health::v1::Health::Service {
 class GemmClientTest : public Test {
  protected:
   void SetUp() override {
-    target_ = "unix:" + testing::TempDir() + "client_test." + std::to_string(getpid());
+    target_ = "unix:" + ::testing::TempDir() + "client_test." + std::to_string(getpid());
     grpc::ServerBuilder builder;
     builder.AddListeningPort(target_, grpc::InsecureServerCredentials());
     builder.RegisterService(&gemm_);
@@ -147,7 +147,7 @@ class GemmClientTest : public Test {
 
   FakeGemm gemm_;
   FakeServer info_;
-  FakeHealth health_;
+  ScriptedHealth health_;
   std::string target_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<GemmClient> client_;
@@ -396,7 +396,7 @@ TEST_F(GemmClientTest, ConnectsToAServer) {
 }
 
 TEST(GemmClientAloneTest, NobodyThereIsSaidWithinTheTimeout) {
-  const std::string target = "unix:" + testing::TempDir() + "nobody." + std::to_string(getpid());
+  const std::string target = "unix:" + ::testing::TempDir() + "nobody." + std::to_string(getpid());
   const auto client = GemmClient::Create({.target = target});
   ASSERT_TRUE(client.ok());
   const auto start = std::chrono::steady_clock::now();

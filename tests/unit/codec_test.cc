@@ -151,7 +151,7 @@ struct BadRequest {
 
 void PrintTo(const BadRequest& bad, std::ostream* out) { *out << bad.name; }
 
-class BadRequestTest : public testing::TestWithParam<BadRequest> {};
+class BadRequestTest : public ::testing::TestWithParam<BadRequest> {};
 
 TEST_P(BadRequestTest, IsRefusedWithFieldValueAndLimit) {
   const BadRequest& bad = GetParam();
@@ -190,51 +190,51 @@ void Huge(v1::GemmRequest* r) {
 
 INSTANTIATE_TEST_SUITE_P(
     Extents, BadRequestTest,
-    testing::Values(BadRequest{"no problem", [](auto* r) { r->clear_problem(); }, kInvalid,
-                               "problem", "missing", "m, n, k"},
-                    BadRequest{"m negative", With(&v1::Problem::set_m, -1), kInvalid, "problem.m",
-                               "-1", "below 0"},
-                    BadRequest{"n too large", With(&v1::Problem::set_n, int64_t{1} << 32), kInvalid,
-                               "problem.n", "4294967296", "2147483647"},
-                    BadRequest{"k smallest",
-                               With(&v1::Problem::set_k, std::numeric_limits<int64_t>::min()),
-                               kInvalid, "problem.k", "-9223372036854775808", "below 0"},
-                    BadRequest{"batch negative", With(&v1::Problem::set_batch, -3), kInvalid,
-                               "problem.batch", "-3", "below 0"},
-                    BadRequest{"m*n*k overflows", Huge, kInvalid, "problem.m",
-                               "2147483647*2147483647*2147483647", "2^63-1"},
-                    BadRequest{"result above a message",
-                               [](auto* r) {
-                                 r->mutable_problem()->set_m(1000);
-                                 r->mutable_problem()->set_n(1000);
-                                 r->mutable_problem()->set_k(0);
-                               },
-                               StatusCode::kOutOfRange, "d", "4000000", "1048576"},
-                    BadRequest{"i8 k overflows i32",
-                               [](auto* r) {
-                                 r->mutable_problem()->set_type_a(v1::DATA_TYPE_I8);
-                                 r->mutable_problem()->set_k(131072);
-                               },
-                               kInvalid, "problem.k", "131072", "131071"}));
+    ::testing::Values(BadRequest{"no problem", [](auto* r) { r->clear_problem(); }, kInvalid,
+                                 "problem", "missing", "m, n, k"},
+                      BadRequest{"m negative", With(&v1::Problem::set_m, -1), kInvalid, "problem.m",
+                                 "-1", "below 0"},
+                      BadRequest{"n too large", With(&v1::Problem::set_n, int64_t{1} << 32),
+                                 kInvalid, "problem.n", "4294967296", "2147483647"},
+                      BadRequest{"k smallest",
+                                 With(&v1::Problem::set_k, std::numeric_limits<int64_t>::min()),
+                                 kInvalid, "problem.k", "-9223372036854775808", "below 0"},
+                      BadRequest{"batch negative", With(&v1::Problem::set_batch, -3), kInvalid,
+                                 "problem.batch", "-3", "below 0"},
+                      BadRequest{"m*n*k overflows", Huge, kInvalid, "problem.m",
+                                 "2147483647*2147483647*2147483647", "2^63-1"},
+                      BadRequest{"result above a message",
+                                 [](auto* r) {
+                                   r->mutable_problem()->set_m(1000);
+                                   r->mutable_problem()->set_n(1000);
+                                   r->mutable_problem()->set_k(0);
+                                 },
+                                 StatusCode::kOutOfRange, "d", "4000000", "1048576"},
+                      BadRequest{"i8 k overflows i32",
+                                 [](auto* r) {
+                                   r->mutable_problem()->set_type_a(v1::DATA_TYPE_I8);
+                                   r->mutable_problem()->set_k(131072);
+                                 },
+                                 kInvalid, "problem.k", "131072", "131071"}));
 
 INSTANTIATE_TEST_SUITE_P(
     Scalars, BadRequestTest,
-    testing::Values(BadRequest{"alpha NaN", With(&v1::Problem::set_alpha, kNan), kInvalid,
-                               "problem.alpha", "nan", "finite"},
-                    BadRequest{"beta infinite", With(&v1::Problem::set_beta, -kInf), kInvalid,
-                               "problem.beta", "-inf", "finite"},
-                    BadRequest{"alpha beyond fp32", With(&v1::Problem::set_alpha, 1e39), kInvalid,
-                               "problem.alpha", "problem.alpha=1e+39 ", "3.4028234663852886e+38"},
-                    BadRequest{"i8 alpha",
-                               [](auto* r) {
-                                 r->mutable_problem()->set_type_a(v1::DATA_TYPE_I8);
-                                 r->mutable_problem()->set_alpha(2);
-                               },
-                               kInvalid, "problem.alpha", "2", "1 only"}));
+    ::testing::Values(BadRequest{"alpha NaN", With(&v1::Problem::set_alpha, kNan), kInvalid,
+                                 "problem.alpha", "nan", "finite"},
+                      BadRequest{"beta infinite", With(&v1::Problem::set_beta, -kInf), kInvalid,
+                                 "problem.beta", "-inf", "finite"},
+                      BadRequest{"alpha beyond fp32", With(&v1::Problem::set_alpha, 1e39), kInvalid,
+                                 "problem.alpha", "problem.alpha=1e+39 ", "3.4028234663852886e+38"},
+                      BadRequest{"i8 alpha",
+                                 [](auto* r) {
+                                   r->mutable_problem()->set_type_a(v1::DATA_TYPE_I8);
+                                   r->mutable_problem()->set_alpha(2);
+                                 },
+                                 kInvalid, "problem.alpha", "2", "1 only"}));
 
 INSTANTIATE_TEST_SUITE_P(
     Enums, BadRequestTest,
-    testing::Values(
+    ::testing::Values(
         BadRequest{"type_a missing", With(&v1::Problem::set_type_a, v1::DATA_TYPE_UNSPECIFIED),
                    kInvalid, "problem.type_a", "missing", "DataType"},
         BadRequest{"type_a unknown", With(&v1::Problem::set_type_a, v1::DataType(99)), kInvalid,
@@ -268,7 +268,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 INSTANTIATE_TEST_SUITE_P(
     Operands, BadRequestTest,
-    testing::Values(
+    ::testing::Values(
         BadRequest{"a one byte short",
                    [](auto* r) { r->mutable_a()->set_inline_(std::string(47, 'a')); }, kInvalid,
                    "a", "47", "expected 48 = ((3-1)*4 + 4)*4"},
@@ -350,7 +350,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 INSTANTIATE_TEST_SUITE_P(
     NotBuilt, BadRequestTest,
-    testing::Values(
+    ::testing::Values(
         BadRequest{"tensor", [](auto* r) { r->mutable_a()->set_tensor("h"); }, kUnbuilt, "a.tensor",
                    "tensors", "a.inline"},
         BadRequest{"shared memory", [](auto* r) { r->mutable_b()->mutable_shared_memory(); },
@@ -367,7 +367,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 INSTANTIATE_TEST_SUITE_P(
     Options, BadRequestTest,
-    testing::Values(
+    ::testing::Values(
         BadRequest{"kernel unknown", [](auto* r) { r->mutable_plan()->set_kernel("fast\n"); },
                    kInvalid, "plan.kernel", "\"fast?\"", "ListKernels"},
         BadRequest{"stages negative", [](auto* r) { r->mutable_plan()->set_stages(-1); }, kInvalid,

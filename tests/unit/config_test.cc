@@ -32,7 +32,7 @@ Config ParseOk(const std::vector<std::string>& args, const Env& env = {}) {
 
 class ConfigFile {
  public:
-  explicit ConfigFile(const std::string& text) : path_(testing::TempDir() + Name()) {
+  explicit ConfigFile(const std::string& text) : path_(::testing::TempDir() + Name()) {
     std::ofstream(path_) << text;
   }
   ~ConfigFile() { std::remove(path_.c_str()); }
@@ -40,7 +40,7 @@ class ConfigFile {
 
  private:
   static std::string Name() {
-    return std::string("gemmd_") + testing::UnitTest::GetInstance()->current_test_info()->name() +
+    return std::string("gemmd_") + ::testing::UnitTest::GetInstance()->current_test_info()->name() +
            ".toml";
   }
   const std::string path_;
@@ -49,7 +49,7 @@ class ConfigFile {
 TEST(ConfigTest, OneFileForTwoPurposesIsRefused) {
   const ConfigFile file("lanes = 1\n");
   const std::string& path = file.path();
-  const std::string again = testing::TempDir() + "./" + path.substr(path.rfind('/') + 1);
+  const std::string again = ::testing::TempDir() + "./" + path.substr(path.rfind('/') + 1);
   const auto refusal = [](const std::vector<std::string>& args) {
     return Parse(args).status().message();
   };
@@ -229,7 +229,7 @@ struct BadSetting {
 
 void PrintTo(const BadSetting& bad, std::ostream* out) { *out << bad.field << '=' << bad.value; }
 
-class BadSettingTest : public testing::TestWithParam<BadSetting> {};
+class BadSettingTest : public ::testing::TestWithParam<BadSetting> {};
 
 TEST_P(BadSettingTest, IsRefusedWithFieldValueAndLimit) {
   const auto& [field, value, limit] = GetParam();
@@ -243,7 +243,7 @@ TEST_P(BadSettingTest, IsRefusedWithFieldValueAndLimit) {
 
 INSTANTIATE_TEST_SUITE_P(
     ConfigTest, BadSettingTest,
-    testing::Values(
+    ::testing::Values(
         BadSetting{"listen", "50051", "HOST:PORT"}, BadSetting{"listen", "::1:5", "brackets"},
         BadSetting{"listen", "unix:/tmp/x", "65535"}, BadSetting{"listen", "/tmp/x:1", "HOST:PORT"},
         BadSetting{"listen", "localhost:65536", "65535"},
@@ -343,7 +343,7 @@ TEST(ConfigTest, TimesTakeFractionsAndUnits) {
 }
 
 TEST(ConfigTest, FolderIsNoConfigFile) {
-  EXPECT_EQ(Parse({"--config", testing::TempDir()}).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(Parse({"--config", ::testing::TempDir()}).status().code(), StatusCode::kNotFound);
 }
 
 TEST(ConfigTest, MissingConfigFileIsNamed) {

@@ -12,7 +12,7 @@
 namespace gemmd {
 namespace {
 
-GemmProblem Problem(int64_t m, int64_t n, int64_t k, int64_t batch, DType type) {
+GemmProblem ImageProblem(int64_t m, int64_t n, int64_t k, int64_t batch, DType type) {
   GemmProblem p;
   p.m = m, p.n = n, p.k = k, p.batch = batch;
   p.type_a = p.type_b = p.type_d = type;
@@ -24,23 +24,24 @@ const std::byte* Bytes(const std::vector<uint16_t>& v) {
 }
 
 TEST(DeviceImageTest, RowsStartOnSixteenBytesAndOnMoreWhereThatAddsASixteenthAtMost) {
-  const DeviceImage narrow = *ImageOf(Problem(3, 5, 7, 1, DType::kBF16));
+  const DeviceImage narrow = *ImageOf(ImageProblem(3, 5, 7, 1, DType::kBF16));
   EXPECT_EQ(narrow.a.ld, 8);
   EXPECT_EQ(narrow.b.ld, 8);
-  const DeviceImage wide = *ImageOf(Problem(3, 4095, 4097, 1, DType::kBF16));
+  const DeviceImage wide = *ImageOf(ImageProblem(3, 4095, 4097, 1, DType::kBF16));
   EXPECT_EQ(wide.b.ld, 4096);
   EXPECT_EQ(wide.a.ld, 4160) << "8194 bytes become 65 lines of 128";
-  const DeviceImage limit = *ImageOf(Problem(3, 964, 963, 1, DType::kBF16));
+  const DeviceImage limit = *ImageOf(ImageProblem(3, 964, 963, 1, DType::kBF16));
   EXPECT_EQ(limit.b.ld, 1024) << "1928 bytes become 2048: 120 more, at most a sixteenth";
   EXPECT_EQ(limit.a.ld, 992) << "1926 bytes would need 122 more, and become 31 times 64";
-  const DeviceImage short_rows = *ImageOf(Problem(3, 265, 137, 1, DType::kBF16));
+  const DeviceImage short_rows = *ImageOf(ImageProblem(3, 265, 137, 1, DType::kBF16));
   EXPECT_EQ(short_rows.b.ld, 272) << "530 bytes become 17 sectors of 32";
   EXPECT_EQ(short_rows.a.ld, 144) << "274 bytes become 288 for 9 sectors: 14 more";
-  EXPECT_EQ(ImageOf(Problem(3, 1, 100, 1, DType::kBF16))->a.ld, 104) << "24 more for 7 sectors";
+  EXPECT_EQ(ImageOf(ImageProblem(3, 1, 100, 1, DType::kBF16))->a.ld, 104)
+      << "24 more for 7 sectors";
 }
 
 TEST(DeviceImageTest, PartsFollowOneAnotherWithoutOverlap) {
-  GemmProblem p = Problem(33, 17, 65, 3, DType::kF16);
+  GemmProblem p = ImageProblem(33, 17, 65, 3, DType::kF16);
   p.beta = 1.0;
   p.bias = BiasAxis::kPerRow;
   const DeviceImage image = *ImageOf(p);
@@ -58,7 +59,7 @@ TEST(DeviceImageTest, PartsFollowOneAnotherWithoutOverlap) {
 }
 
 TEST(DeviceImageTest, HoldsNothingThatTheProblemDoesNotRead) {
-  GemmProblem p = Problem(10, 10, 10, 1, DType::kF32);
+  GemmProblem p = ImageProblem(10, 10, 10, 1, DType::kF32);
   p.alpha = 0.0;
   const DeviceImage image = *ImageOf(p);
   EXPECT_EQ(image.a.matrices, 0);
@@ -68,7 +69,7 @@ TEST(DeviceImageTest, HoldsNothingThatTheProblemDoesNotRead) {
 }
 
 TEST(DeviceImageTest, ABroadcastOperandIsHeldOnce) {
-  GemmProblem p = Problem(10, 10, 10, 1000, DType::kF32);
+  GemmProblem p = ImageProblem(10, 10, 10, 1000, DType::kF32);
   p.b.batch_stride = 0;
   const DeviceImage image = *ImageOf(p);
   EXPECT_EQ(image.a.matrices, 1000);
@@ -78,13 +79,13 @@ TEST(DeviceImageTest, ABroadcastOperandIsHeldOnce) {
 
 TEST(DeviceImageTest, PaddingThatPassesSixtyThreeBitsIsRefused) {
   // 2^31 - 1 rows of one element, padded eightfold, times 2^28 products.
-  GemmProblem p = Problem(kMaxExtent, 1, 1, int64_t{1} << 28, DType::kF16);
+  GemmProblem p = ImageProblem(kMaxExtent, 1, 1, int64_t{1} << 28, DType::kF16);
   ASSERT_TRUE(ValidateProblem(p).ok());
   EXPECT_EQ(ImageOf(p).status().code(), StatusCode::kResourceExhausted);
 }
 
 TEST(DeviceImageTest, OperandsGoInAndTheResultComesOutWithoutTheirPadding) {
-  GemmProblem p = Problem(3, 5, 2, 2, DType::kF16);
+  GemmProblem p = ImageProblem(3, 5, 2, 2, DType::kF16);
   p.a.ld = 4;  // two padding elements a row
   p.a.batch_stride = 20;
   const DeviceImage image = *ImageOf(p);

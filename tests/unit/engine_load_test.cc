@@ -14,8 +14,8 @@ namespace gemmd {
 namespace {
 
 using testing::Call;
-using testing::CallOptions;
 using testing::MakeRequest;
+using testing::SubmitOptions;
 
 using EngineLoadTest = testing::EngineFixture;
 
@@ -32,7 +32,7 @@ TEST_F(EngineLoadTest, ThirtyTwoThreadsThatSubmitAndCancelLoseNothing) {
     std::mt19937 random(seed + static_cast<unsigned>(thread));
     const auto below = [&random](int limit) { return static_cast<int>(random() % limit); };
     for (int i = 0; i < kRequests; ++i) {
-      CallOptions options{.m = below(17), .n = 1 + below(16), .bytes = 1 + below(300)};
+      SubmitOptions options{.m = below(17), .n = 1 + below(16), .bytes = 1 + below(300)};
       if (below(3) == 0) {
         options.deadline = SteadyClock::now() + std::chrono::microseconds(below(2000));
       }

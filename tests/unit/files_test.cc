@@ -11,7 +11,7 @@
 namespace gemmd {
 namespace {
 
-class FilesTest : public testing::Test {
+class FilesTest : public ::testing::Test {
  protected:
   void SetUp() override { std::filesystem::create_directory(folder_); }
   void TearDown() override { std::filesystem::remove_all(folder_); }
@@ -23,7 +23,7 @@ class FilesTest : public testing::Test {
     return count;
   }
 
-  const std::string folder_ = testing::TempDir() + "files_test." + std::to_string(getpid());
+  const std::string folder_ = ::testing::TempDir() + "files_test." + std::to_string(getpid());
 };
 
 TEST_F(FilesTest, WhatIsWrittenIsRead) {

@@ -15,7 +15,7 @@ struct Outcome {
 };
 
 // `words` are the shell's: they may redirect.
-Outcome Gemmctl(const std::string& words) {
+Outcome RunGemmctl(const std::string& words) {
   const std::string command = "{ '" GEMMCTL_BINARY "' " + words + "; } 2>&1";
   Outcome outcome;
   FILE* const pipe = popen(command.c_str(), "r");
@@ -28,13 +28,13 @@ Outcome Gemmctl(const std::string& words) {
 }
 
 void ExpectRefused(const std::string& words, const std::string& says) {
-  const Outcome outcome = Gemmctl(words);
+  const Outcome outcome = RunGemmctl(words);
   EXPECT_EQ(outcome.exit_code, 1) << words;
   EXPECT_NE(outcome.output.find(says), std::string::npos) << words << ": " << outcome.output;
 }
 
 TEST(GemmctlTest, OutputThatCannotBeWrittenIsAFailure) {
-  EXPECT_EQ(Gemmctl("--help > /dev/null").exit_code, 0);
+  EXPECT_EQ(RunGemmctl("--help > /dev/null").exit_code, 0);
   ExpectRefused("--help > /dev/full", "cannot write stdout: No space left on device");
   ExpectRefused("--version >&-", "cannot write stdout");
 }
@@ -54,7 +54,7 @@ TEST(GemmctlTest, RefusalsRepeatWhatWasTyped) {
 }
 
 TEST(GemmctlTest, ErrorsAreJsonWhereAskedFor) {
-  const Outcome outcome = Gemmctl("frobnicate --json 2>/dev/null");
+  const Outcome outcome = RunGemmctl("frobnicate --json 2>/dev/null");
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_EQ(outcome.output.rfind("{\"error\":", 0), 0U) << outcome.output;
 }

@@ -62,7 +62,7 @@ v1::StudyPoint Point(const v1::Problem& problem, int stages, int median_ns) {
   return point;
 }
 
-class GemmctlTuneTest : public testing::Test {
+class GemmctlTuneTest : public ::testing::Test {
  protected:
   GemmctlTuneTest() : server_("gemmctl_tune_test") { std::filesystem::create_directory(folder_); }
   ~GemmctlTuneTest() override { std::filesystem::remove_all(folder_); }
@@ -82,7 +82,8 @@ class GemmctlTuneTest : public testing::Test {
 
   FakeTunerServer server_;
   FakeTuner& fake_ = server_.tuner();
-  const std::string folder_ = testing::TempDir() + "gemmctl_tune_files." + std::to_string(getpid());
+  const std::string folder_ =
+      ::testing::TempDir() + "gemmctl_tune_files." + std::to_string(getpid());
 };
 
 TEST_F(GemmctlTuneTest, ATuneShowsALineForEachShapeAndItsSummary) {

@@ -64,7 +64,7 @@ class MetricsTest : public ::testing::Test {
     engine_.reset();
   }
 
-  std::shared_ptr<Call> Send(CallOptions options = {}, RequestId* id = nullptr) {
+  std::shared_ptr<Call> Send(SubmitOptions options = {}, RequestId* id = nullptr) {
     auto call = std::make_shared<Call>();
     const StatusOr<RequestId> sent = engine_->Submit(MakeRequest(call, options));
     EXPECT_TRUE(sent.ok()) << sent.status().ToString();

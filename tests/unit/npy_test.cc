@@ -34,11 +34,11 @@ std::string Dict(const std::string& descr, const std::string& shape,
   return "{'descr': '" + descr + "', 'fortran_order': " + fortran + ", 'shape': " + shape + ", }\n";
 }
 
-class NpyTest : public testing::Test {
+class NpyTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    const std::string name = testing::UnitTest::GetInstance()->current_test_info()->name();
-    folder_ = testing::TempDir() + "npy_test." + name + "." + std::to_string(getpid());
+    const std::string name = ::testing::UnitTest::GetInstance()->current_test_info()->name();
+    folder_ = ::testing::TempDir() + "npy_test." + name + "." + std::to_string(getpid());
     std::filesystem::create_directory(folder_);
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }

@@ -15,7 +15,7 @@
 namespace gemmd {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 Planner H200() { return Planner(H200Traits()); }
 

@@ -48,25 +48,25 @@ TEST_F(TunerTest, TunedProblemsGetTheFastestMeasuredPlan) {
   EXPECT_FALSE(observer_.measuring_now);
 }
 
-Calibration SlowTma() {
+Calibration SlowerTma() {
   Calibration calibration = kH200Calibration;
   calibration.tma->flops_per_clock /= 10;
   return calibration;
 }
 
 TEST_F(TunerTest, CalibrationComesBeforeTheFirstProblemAndPlansAreByIt) {
-  backend_.SetCalibration(SlowTma());
+  backend_.SetCalibration(SlowerTma());
   const GemmProblem problem = Problem(4096, 4096, 4096);
   const Plan before = *planner_.PlanFor(problem);
   ASSERT_TRUE(Tune({Problem(64, 64, 64)}, {}, {}, /*calibrate=*/true).get().ok());
-  EXPECT_EQ(planner_.calibration(), SlowTma());
+  EXPECT_EQ(planner_.calibration(), SlowerTma());
   EXPECT_FALSE(SameLaunch(*planner_.PlanFor(problem), before));
   ASSERT_EQ(steps_.size(), 3U);
   EXPECT_TRUE(steps_[0].calibrations.empty());
   for (const size_t step : {1, 2}) {
     ASSERT_EQ(steps_[step].calibrations.size(), 1U);
     EXPECT_EQ(steps_[step].calibrations[0].device, "NVIDIA H200");
-    EXPECT_EQ(steps_[step].calibrations[0].calibration, SlowTma());
+    EXPECT_EQ(steps_[step].calibrations[0].calibration, SlowerTma());
   }
   EXPECT_EQ(steps_[1].done, 0);
   EXPECT_FALSE(steps_[1].problem);

@@ -10,8 +10,8 @@
 namespace gemmd {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 DeviceTraits A100Traits() {
   DeviceTraits traits = H200Traits();

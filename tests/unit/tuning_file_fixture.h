@@ -17,10 +17,10 @@ namespace gemmd {
 
 inline constexpr const char* kBuild = "0.1.0 (abc)";
 
-class TuningFileTest : public testing::Test {
+class TuningFileTest : public ::testing::Test {
  protected:
   TuningFileTest() {
-    std::string folder = testing::TempDir() + "tuning_file_test.XXXXXX";
+    std::string folder = ::testing::TempDir() + "tuning_file_test.XXXXXX";
     folder_ = mkdtemp(folder.data());
     path_ = folder_ + "/tuning.json";
   }

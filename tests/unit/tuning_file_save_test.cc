@@ -13,8 +13,8 @@
 namespace gemmd {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 TEST_F(TuningFileTest, AFailedSaveNamesThePathAndLeavesWhatWasThere) {
   const TunedPlanner planner(H200Traits());

@@ -17,9 +17,9 @@
 namespace gemmd {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST_F(TuningFileTest, GivesBackAllThatWasLearnt) {
   TunedPlanner planner(H200Traits());
