@@ -25,5 +25,11 @@ export TSAN_OPTIONS=$TSAN_OPTIONS:suppressions=$root_dir/tests/tsan.supp
 # randomisation that newer kernels use.
 declare -a fixed_addresses=()
 if setarch -R true 2>/dev/null; then fixed_addresses=(setarch -R); fi
+# Threads meet in a backend's lanes, whatever they compute: the arithmetic of the other suites is the
+# address sanitizer's, and OpenBLAS is not instrumented. Programs without threads are not even built
+# for the thread sanitizer (SINGLE_THREADED in deploy/cmake/GemmdTargets.cmake).
+declare -a select=()
+[[ $preset != tsan ]] || select=(-E '^Cpu/(Row|Vector|Product|Float|Int8)Conformance\.')
+
 "${fixed_addresses[@]}" ctest --test-dir "$build_dir" --output-on-failure --no-tests=error \
-  -LE '^(gpu|bench)$' -j "$(build_jobs)"
+  -LE '^(gpu|bench)$' "${select[@]}" -j "$(build_jobs)"

@@ -48,15 +48,26 @@ function(gemmd_library name)
   set_target_properties(${name} PROPERTIES VERIFY_INTERFACE_HEADER_SETS ON)
 endfunction()
 
-# gemmd_test(NAME SOURCES a_test.cc... DEPENDS targets... LABELS unit [TIMEOUT seconds] [CLASH])
-# A GoogleTest program; each of its tests is a ctest test that carries LABELS.
+# gemmd_test(NAME SOURCES a_test.cc... DEPENDS targets... LABELS unit [TIMEOUT seconds]
+#   [SINGLE_THREADED])
+# A GoogleTest program; each of its tests is a ctest test that carries LABELS. One that starts no
+# threads has nothing to show to the thread sanitizer, whose build leaves it out; the other builds
+# refuse a SINGLE_THREADED program that can start one.
 function(gemmd_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPENDS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "SINGLE_THREADED" "TIMEOUT" "SOURCES;DEPENDS;LABELS" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 60)
   endif()
+  if(ARG_SINGLE_THREADED AND GEMMD_SANITIZE STREQUAL "thread")
+    return()
+  endif()
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE gemmd_flags ${ARG_DEPENDS} GTest::gmock GTest::gtest_main)
+  if(ARG_SINGLE_THREADED)
+    add_custom_command(TARGET ${name} POST_BUILD
+      COMMAND ${CMAKE_SOURCE_DIR}/deploy/cmake/single_threaded.sh ${CMAKE_NM} $<TARGET_FILE:${name}>
+      VERBATIM)
+  endif()
   gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60
     PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
 endfunction()
