@@ -9,7 +9,7 @@ set(cuda_only $<COMPILE_LANGUAGE:CUDA>)
 target_compile_options(gemmd_flags INTERFACE
   $<${cxx_only}:-Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual>
   $<$<AND:${cxx_only},$<CXX_COMPILER_ID:Clang>>:-Wthread-safety>
-  $<${cuda_only}:-Xcompiler=-Wall,-Wextra>)
+  $<${cuda_only}:-Xcompiler=-Wall,-Wextra -Xptxas=-v>)
 # GCC 12 sees overlaps in std::string's operator+ that are not there (its bug 105651).
 target_compile_options(gemmd_flags INTERFACE
   $<$<AND:${cxx_only},$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-restrict>
