@@ -2,8 +2,8 @@
 # The one list of distribution packages, for Debian 12 and Ubuntu 24.04. Installs what is missing.
 #   deploy/packages.sh [--no-install | --list] GROUP...
 # Groups: build (compile, test and run everything but CUDA), test (Prometheus), lint (what deploy/ci
-# needs besides, schemas in build/schemas included), bundle (what deploy/bundle.sh needs besides). With
-# --no-install it only names what is missing.
+# needs besides, schemas in build/schemas included), bundle (what deploy/bundle.sh needs besides), image
+# (what deploy/ci/image_test.sh needs besides bundle). With --no-install it only names what is missing.
 set -euo pipefail
 # shellcheck source=lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -17,6 +17,7 @@ declare -rA packages=(
   [test]="prometheus"
   [lint]="clang-format-14 clang-tidy-14 shellcheck git python3-yaml python3-jsonschema python3-pip"
   [bundle]="patchelf"
+  [image]="buildah debootstrap util-linux iproute2 procps curl"
 )
 
 usage() { sed -n '2,6s/^# \?//p' "$0"; }

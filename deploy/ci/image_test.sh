@@ -2,9 +2,11 @@
 # Builds the Dockerfile's CPU image on a minimal Debian and proves that it works as it is deployed:
 # non-root, read-only root, as process 1, with its own network; it passes its health check, multiplies,
 # is scraped, and drains on SIGTERM. As root, with buildah, debootstrap and util-linux; no registry.
-#   deploy/ci/image_test.sh [--full] [--folder DIR] [BUNDLE.tar.gz]
-#   --full    compile in the image's build stage too; else BUNDLE, from deploy/bundle.sh, takes its place
-#   --folder  keep images and containers here, and the base of an earlier run (default: a new one)
+#   deploy/ci/image_test.sh [--full] [--cache DIR] [--skip-if-unable] [BUNDLE.tar.gz]
+#   --full            compile in the image's build stage too; else BUNDLE takes its place (default: what
+#                     deploy/bundle.sh makes of build/release, which only runs on a Debian 12)
+#   --cache           keep the base here for later runs, for 30 days
+#   --skip-if-unable  where this host cannot do it at all, say why and succeed
 # MIRROR names another Debian mirror.
 set -euo pipefail
 # shellcheck source=../lib.sh
@@ -13,19 +15,22 @@ set -euo pipefail
 readonly suite=bookworm base=docker.io/library/debian:12-slim build_base=docker.io/library/debian:12
 readonly image=localhost/gemmd:test
 readonly most_megabytes=400
+readonly base_days=30
 readonly patience_seconds=60  # for the server to be healthy, and to be gone
 
-usage() { sed -n '2,8s/^# \?//p' "$0"; }
+usage() { sed -n '2,10s/^# \?//p' "$0"; }
 
 full=0
-folder=''
+cache=''
+may_skip=0
 bundle=''
 while (($#)); do
   case $1 in
     --full) full=1 ;;
-    --folder)
+    --skip-if-unable) may_skip=1 ;;
+    --cache)
       (($# >= 2)) || die "$1 needs a value"
-      folder=$2
+      cache=$2
       shift
       ;;
     -h | --help) usage && exit 0 ;;
@@ -34,13 +39,23 @@ while (($#)); do
   esac
   shift
 done
-((EUID == 0)) || die "mounts and namespaces need root"
-for tool in buildah debootstrap unshare nsenter ip curl; do have "$tool" || die "no $tool"; done
-((full)) || [[ -f $bundle ]] || die "name a bundle made by deploy/bundle.sh, or --full"
+
+# Prints why no change of packages would let this host run the test; nothing where it can.
+unable() {
+  ((EUID == 0)) || { say "mounts and namespaces need root" && return; }
+  # shellcheck disable=SC2016  # the inner shell's variable
+  unshare --mount --net --pid --fork sh -c 'mount -t tmpfs tmpfs "$1" && mknod "$1/null" c 1 3' \
+    sh "$work" 2>/dev/null || { say "namespaces, mounts or device files are refused here" && return; }
+  ((full)) || [[ -n $bundle || $(. /etc/os-release && say "$ID:$VERSION_ID") == debian:12 ]] ||
+    say "the bundle of this distribution does not run on the base, a Debian 12"
+}
+
+for tool in buildah debootstrap unshare nsenter ip curl; do
+  have "$tool" || die "no $tool; run deploy/packages.sh image"
+done
+((full)) || [[ -z $bundle || -f $bundle ]] || die "there is no bundle $bundle"
 
 work=$(mktemp -d)
-keep=${folder:-$work}
-mkdir -p "$keep"
 init=''  # the host's process ID of the container's process 1
 clean_up() {
   [[ -z $init ]] || kill -KILL "$init" 2>/dev/null || true
@@ -49,26 +64,50 @@ clean_up() {
 }
 trap clean_up EXIT
 trap 'exit 130' INT TERM
+why=$(unable)
+if [[ -n $why ]]; then
+  ((may_skip)) || die "$why"
+  say "skipped: the image's test: $why"
+  exit 0
+fi
 
 store() {
-  buildah --root "$keep/images" --runroot "$work/run" --storage-driver vfs "$@"
+  buildah --root "$work/images" --runroot "$work/run" --storage-driver vfs "$@"
 }
 
-make_base() {
-  ! store inspect --type image "$base" >/dev/null 2>&1 || return 0
+# Makes the file $work/base.tar, or takes the cache's.
+make_base_archive() {
+  local kept=$cache/$suite.tar
+  if [[ -n $cache && -n $(find "$kept" -mtime -"$base_days" 2>/dev/null) ]]; then
+    ln -s "$(realpath "$kept")" "$work/base.tar"
+    return
+  fi
   debootstrap --variant=minbase "$suite" "$work/base" "${MIRROR:-http://deb.debian.org/debian}" \
     >"$work/debootstrap.log" || { tail "$work/debootstrap.log" >&2 && die "debootstrap failed"; }
   apt-config dump | grep -E '^Acquire::' >"$work/base/etc/apt/apt.conf.d/99host" || true
+  tar -C "$work/base" --numeric-owner -cf "$work/base.tar" .
+  rm -rf --one-file-system "$work/base"
+  # A whole file takes the name, and no base is as good as an old one.
+  [[ -z $cache ]] || { mkdir -p "$cache" && cp "$work/base.tar" "$kept.$$" && mv "$kept.$$" "$kept"; } ||
+    warn "the base is not kept: $cache cannot be written"
+}
+
+make_base() {
+  make_base_archive
   local container
   container=$(store from scratch)
-  store add -q "$container" "$work/base" / >/dev/null
+  store add -q "$container" "$work/base.tar" / >/dev/null
   store commit -q --rm "$container" "$base" >/dev/null
   store tag "$base" "$build_base"
-  rm -rf --one-file-system "$work/base"
 }
 
 # What stands for the build stage: the folder that it would leave, /opt/gemmd.
 unpack_bundle() {
+  if [[ -z $bundle ]]; then
+    bundle=$work/gemmd.tar.gz
+    "$root_dir/deploy/bundle.sh" "$bundle" >"$work/bundle.log" ||
+      { cat "$work/bundle.log" >&2 && die "no bundle"; }
+  fi
   mkdir -p "$work/stage/opt/gemmd"
   tar -xzf "$bundle" -C "$work/stage/opt/gemmd" --strip-components=1
 }
