@@ -51,8 +51,8 @@ endfunction()
 # gemmd_test(NAME SOURCES a_test.cc... DEPENDS targets... LABELS unit [TIMEOUT seconds]
 #   [SINGLE_THREADED])
 # A GoogleTest program; each of its tests is a ctest test that carries LABELS. One that starts no
-# threads has nothing to show to the thread sanitizer, whose build leaves it out; the other builds
-# refuse a SINGLE_THREADED program that can start one.
+# threads has nothing to show to the thread sanitizer, whose build leaves it out; builds that are not unity
+# builds refuse a SINGLE_THREADED program that can start one.
 function(gemmd_test name)
   cmake_parse_arguments(ARG "SINGLE_THREADED" "TIMEOUT" "SOURCES;DEPENDS;LABELS" ${ARGN})
   if(NOT ARG_TIMEOUT)
@@ -63,7 +63,8 @@ function(gemmd_test name)
   endif()
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE gemmd_flags ${ARG_DEPENDS} GTest::gmock GTest::gtest_main)
-  if(ARG_SINGLE_THREADED)
+  # In a unity build a library is one object, all of which is linked.
+  if(ARG_SINGLE_THREADED AND NOT CMAKE_UNITY_BUILD)
     add_custom_command(TARGET ${name} POST_BUILD
       COMMAND ${CMAKE_SOURCE_DIR}/deploy/cmake/single_threaded.sh ${CMAKE_NM} $<TARGET_FILE:${name}>
       VERBATIM)
