@@ -40,18 +40,20 @@ StallTotals StallSampler::totals() const {
 }
 
 StatusOr<PcSamples> StallSampler::Sample(Backend& backend, const std::function<Status()>& work) {
-  const auto found = std::ranges::find(backends_, &backend);
+  const auto device =
+      static_cast<size_t>(std::ranges::find(backends_, &backend) - backends_.begin());
   PcSampler* const sampler = backend.sampler();
   if (sampler == nullptr) return backend.sampling_status();
   Open();
-  const Clock::time_point start = Clock::now();
   Status status = sampler->Start();
+  const Clock::time_point start = Clock::now();
   if (!status.ok()) {
+    Note(device, status);
     Close();
     return status;
   }
   status = work();
-  StatusOr<PcSamples> samples = Stop(static_cast<size_t>(found - backends_.begin()), start);
+  StatusOr<PcSamples> samples = Stop(device, start);
   Close();
   if (!status.ok()) return status;
   return samples;

@@ -38,6 +38,8 @@ class FaultInjectionBackend : public Backend {
   StatusOr<Calibration> Calibrate(std::stop_token stop) override {
     return inner_->Calibrate(std::move(stop));
   }
+  PcSampler* sampler() override { return inner_->sampler(); }
+  Status sampling_status() const override { return inner_->sampling_status(); }
   void SetReleaseListener(std::function<void()> listener) override {
     inner_->SetReleaseListener(std::move(listener));
   }

@@ -23,6 +23,8 @@ struct ManualBackendOptions {
   int64_t memory_bytes = int64_t{1} << 40;
   DeviceTraits traits = CpuTraits();
   bool calibrates = true;
+  std::shared_ptr<PcSampler> sampler = nullptr;  // null: none, and sampling_status says why
+  Status sampling_status = Unimplemented("no program counters here");
 };
 
 // Thread-safe. Results are never written: D keeps what it had.
@@ -39,6 +41,10 @@ class ManualBackend : public Backend {
       EXCLUDES(mu_);
   Status CheckCalibrates() const override;
   StatusOr<Calibration> Calibrate(std::stop_token stop) override EXCLUDES(mu_);
+  PcSampler* sampler() override { return options_.sampler.get(); }
+  Status sampling_status() const override {
+    return options_.sampler ? OkStatus() : options_.sampling_status;
+  }
   void SetReleaseListener(std::function<void()> listener) override EXCLUDES(mu_);
   bool healthy() const override EXCLUDES(mu_);
   BackendUsage usage() const override EXCLUDES(mu_);
