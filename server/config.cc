@@ -201,13 +201,13 @@ StatusOr<std::vector<int>> ParseDevices(const std::string& text) {
 }
 
 // "off", "1%", "0.5", "100 %"; 0 is off too.
-StatusOr<double> ParseShare(const std::string& field, const std::string& text) {
+StatusOr<double> ParsePercent(const std::string& field, const std::string& text) {
   if (text == "off") return 0.0;
   std::string_view number = text;
   if (number.ends_with('%')) number.remove_suffix(1);
   if (number.ends_with(' ')) number.remove_suffix(1);
   const std::optional<double> percent = ParseNumber<double>(number);
-  if (percent && *percent >= 0 && *percent <= 100) return *percent / 100;
+  if (percent && *percent >= 0 && *percent <= 100) return *percent;
   return Refuse(field, text, "is neither off nor a percentage from 0 to 100");
 }
 
@@ -226,8 +226,8 @@ Status FillNetwork(const Texts& texts, Config* config) {
     RETURN_IF_ERROR(CheckReach("metrics", config->metrics, config->allow_remote));
   }
   ASSIGN_OR_RETURN(config->gpu_gauges, ParseBool("gpu-gauges", texts.gpu_gauges, "on or off"));
-  ASSIGN_OR_RETURN(config->pc_sampling_share, ParseShare("pc-sampling", texts.pc_sampling));
-  config->backend.pc_sampling = config->pc_sampling_share > 0;
+  ASSIGN_OR_RETURN(config->pc_sampling_percent, ParsePercent("pc-sampling", texts.pc_sampling));
+  config->backend.pc_sampling = config->pc_sampling_percent > 0;
   config->port_file = texts.port_file;
   return OkStatus();
 }
@@ -427,7 +427,7 @@ std::string Config::ToString() const {
       {"listen", listen.ToString()},
       {"metrics", metrics_enabled ? metrics.ToString() : "off"},
       {"gpu-gauges", gpu_gauges ? "on" : "off"},
-      {"pc-sampling", pc_sampling_share > 0 ? Exact(pc_sampling_share * 100) + "%" : "off"},
+      {"pc-sampling", pc_sampling_percent > 0 ? Exact(pc_sampling_percent) + "%" : "off"},
       {"allow-remote", allow_remote ? "true" : "false"},
       {"port-file", port_file},
       {"backend", kBackends[static_cast<int>(backend.choice)]},

@@ -27,10 +27,10 @@ struct Config {
   Endpoint listen{"127.0.0.1", 50051};
   bool metrics_enabled = true;
   Endpoint metrics{"127.0.0.1", 9464};
-  bool gpu_gauges = true;           // in the metrics, of the CUDA devices that serve
-  double pc_sampling_share = 0.01;  // of wall time, 0 to 1, on CUDA devices; 0: off
-  bool allow_remote = false;        // endpoints other than loopback
-  std::string port_file;            // empty: none
+  bool gpu_gauges = true;          // in the metrics, of the CUDA devices that serve
+  double pc_sampling_percent = 1;  // of wall time, 0 to 100, on CUDA devices; 0: off
+  bool allow_remote = false;       // endpoints other than loopback
+  std::string port_file;           // empty: none
 
   BackendOptions backend;
 

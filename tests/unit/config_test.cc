@@ -188,6 +188,35 @@ TEST(ConfigTest, PrintedConfigReadsBackAsItself) {
   EXPECT_EQ(ParseOk({"--config", file.path()}).ToString(), printed->text);
 }
 
+TEST(ConfigTest, PcSamplingIsAPercentageOrOff) {
+  EXPECT_EQ(ParseOk({}).pc_sampling_percent, 1);
+  const std::pair<const char*, double> texts[] = {{"off", 0},     {"0", 0},       {"-0", 0},
+                                                  {"0%", 0},      {"1", 1},       {"1%", 1},
+                                                  {"0.5 %", 0.5}, {"1e-3", 1e-3}, {"100", 100}};
+  for (const auto& [text, percent] : texts) {
+    const Config config = ParseOk({std::string("--pc-sampling=") + text});
+    EXPECT_EQ(config.pc_sampling_percent, percent) << text;
+    EXPECT_EQ(config.backend.pc_sampling, percent > 0) << text;
+  }
+  EXPECT_EQ(ParseOk({}, {{"GEMMD_PC_SAMPLING", "2%"}}).pc_sampling_percent, 2);
+  EXPECT_EQ(Parse({"--pc-sampling="}).status().message(),
+            "--pc-sampling has no value; --pc-sampling=VALUE takes one that begins with --");
+  const ConfigFile empty("pc-sampling = \"\"\n");
+  EXPECT_EQ(Parse({"--config", empty.path()}).status().field(), "pc-sampling");
+  const ConfigFile file("pc-sampling = 7\n");
+  EXPECT_EQ(ParseOk({"--config", file.path()}).pc_sampling_percent, 7);
+}
+
+TEST(ConfigTest, EveryPercentageIsPrintedAsItWasGiven) {
+  EXPECT_THAT(ParseOk({"--pc-sampling=0"}).ToString(), HasSubstr("pc-sampling = \"off\""));
+  for (int tenths = 1; tenths <= 1000; ++tenths) {
+    const std::string text =
+        std::to_string(tenths / 10) + (tenths % 10 == 0 ? "" : "." + std::to_string(tenths % 10));
+    EXPECT_THAT(ParseOk({"--pc-sampling", text}).ToString(),
+                HasSubstr("pc-sampling = \"" + text + "%\""));
+  }
+}
+
 TEST(ConfigTest, DefaultsPrintedReadBackAsDefaults) {
   const ConfigFile file(Config{}.ToString());
   EXPECT_EQ(ParseOk({"--config", file.path()}).ToString(), Config{}.ToString());
@@ -244,6 +273,15 @@ TEST_P(BadSettingTest, IsRefusedWithFieldValueAndLimit) {
 INSTANTIATE_TEST_SUITE_P(
     ConfigTest, BadSettingTest,
     ::testing::Values(
+        BadSetting{"pc-sampling", "-1", "from 0 to 100"},
+        BadSetting{"pc-sampling", "101", "from 0 to 100"},
+        BadSetting{"pc-sampling", "100.1%", "from 0 to 100"},
+        BadSetting{"pc-sampling", "x", "off nor a percentage"},
+        BadSetting{"pc-sampling", "nan", "from 0 to 100"},
+        BadSetting{"pc-sampling", "inf", "from 0 to 100"},
+        BadSetting{"pc-sampling", "%", "from 0 to 100"},
+        BadSetting{"pc-sampling", "1%%", "from 0 to 100"},
+        BadSetting{"pc-sampling", "on", "from 0 to 100"},
         BadSetting{"listen", "50051", "HOST:PORT"}, BadSetting{"listen", "::1:5", "brackets"},
         BadSetting{"listen", "unix:/tmp/x", "65535"}, BadSetting{"listen", "/tmp/x:1", "HOST:PORT"},
         BadSetting{"listen", "localhost:65536", "65535"},
