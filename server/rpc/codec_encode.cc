@@ -61,7 +61,7 @@ void EncodeFunction(const FunctionSamples& function, const std::vector<std::stri
   std::vector<const RangeSamples*> ranges;
   for (const RangeSamples& range : function.ranges) {
     for (size_t i = 0; i < all.size(); ++i) all[i] += range.by_reason[i];
-    ranges.push_back(&range);
+    if (Sum(range.by_reason) > 0) ranges.push_back(&range);
   }
   std::ranges::stable_sort(ranges, std::greater<>(),
                            [](const RangeSamples* range) { return Sum(range->by_reason); });
@@ -87,6 +87,7 @@ v1::ProfileResponse ToProto(const Profile& profile) {
   *out.mutable_median() = SecondsToProto(profile.median_seconds);
   for (const FunctionSamples& function : profile.samples.functions) {
     EncodeFunction(function, profile.reasons, out.add_functions());
+    if (out.functions().rbegin()->samples() == 0) out.mutable_functions()->RemoveLast();
   }
   std::ranges::stable_sort(*out.mutable_functions(), std::greater<>(),
                            &v1::FunctionProfile::samples);
