@@ -187,9 +187,8 @@ Status Tuner::Profile(ProfileRun run) {
   const GemmProblem& problem = run.problems.front();
   RETURN_IF_ERROR(CheckProblem(problem, run.constraints));
   ASSIGN_OR_RETURN(const TuningDevice* const device, DeviceFor(problem, run.constraints));
-  if (sampler_ == nullptr || device->backend->sampler() == nullptr) {
-    return device->backend->sampling_status();
-  }
+  if (device->backend->sampler() == nullptr) return device->backend->sampling_status();
+  if (sampler_ == nullptr) return FailedPrecondition("this tuner has no sampler");
   auto job = std::make_unique<Job>();
   job->name = "a profile";
   job->stop = run.stop;

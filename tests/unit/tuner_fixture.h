@@ -52,7 +52,7 @@ class TunerTest : public ::testing::Test {
   void Make(Tuner::Save save, std::string saved_in = {}) {
     tuner_ = std::make_unique<Tuner>(
         std::vector<TuningDevice>{{.backend = &backend_, .planner = &planner_}}, std::move(save),
-        &observer_, std::move(saved_in));
+        &observer_, std::move(saved_in), &stalls_);
   }
 
   std::future<Status> Ended(TuningRun* run) {
@@ -87,6 +87,7 @@ class TunerTest : public ::testing::Test {
 
   ManualBackend backend_;
   TunedPlanner planner_;
+  StallSampler stalls_{{&backend_}, {}, nullptr};
   CountingObserver observer_;
   std::vector<TuneStep> steps_;  // written by the tuner's thread before the run's end
   std::unique_ptr<Tuner> tuner_;

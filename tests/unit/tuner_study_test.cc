@@ -90,7 +90,5 @@ TEST_F(StudyTest, TuneAndStudyAreOneAtATime) {
   EXPECT_TRUE(ended.get().ok());
 }
 
-// --- In the background ---
-
 }  // namespace
 }  // namespace gemmd
