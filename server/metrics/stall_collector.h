@@ -10,8 +10,8 @@
 
 namespace gemmd {
 
-// Thread-safe. A kernel and reason is a series from its first sample on: of the kernels of a table
-// and the reasons of a driver, few ever meet.
+// Thread-safe. A kernel and reason is a series from its first sample on. At most kSampledKernels
+// times the driver's reasons, whatever runs on however many devices; few of them ever meet.
 class StallCollector : public prometheus::Collectable {
  public:
   explicit StallCollector(const StallSampler& sampler) : sampler_(sampler) {}

@@ -14,7 +14,9 @@
 #include <prometheus/text_serializer.h>
 
 #include "server/metrics/gpu_collector.h"
+#include "server/metrics/stall_collector.h"
 #include "tests/support/fake_nvml.h"
+#include "tests/support/manual_sampler.h"
 #include "tests/unit/log_lines.h"
 #include "tests/unit/metrics_fixture.h"
 
@@ -51,7 +53,29 @@ std::set<std::string> ShapeOf(const Families& families) {
   return lines;
 }
 
-// With the gauges of GPUs.
+// A generous bound of what a driver names.
+constexpr int kReasons = 32;
+
+// Every kernel was seen to wait for every reason: the most that sampling ever exports, however many
+// functions and devices there are.
+PcSamples AllThereAre() {
+  PcSamples samples;
+  for (int kernel = 0; kernel < kSampledKernels; ++kernel) {
+    for (int function = 0; function < 2; ++function) {
+      samples.functions.push_back(
+          SamplesOf(kernel, std::vector<int64_t>(kReasons, 1)).functions[0]);
+    }
+  }
+  return samples;
+}
+
+std::vector<std::string> ReasonNames() {
+  std::vector<std::string> names;
+  for (int i = 0; i < kReasons; ++i) names.push_back("reason_" + std::to_string(i));
+  return names;
+}
+
+// With the gauges of GPUs and their samples.
 class MetricNamesTest : public MetricsTest {
  protected:
   void StartWithGpus(int count) {
@@ -67,9 +91,13 @@ class MetricNamesTest : public MetricsTest {
     gpus_ = std::make_unique<GpuCollector>(devices, options, log_.logger());
     // The first of the second reading: all of the first is there.
     nvml->WaitForCalls("nvmlDeviceGetTemperature", count + 1);
+    sampler_->SetSamples(AllThereAre());
+    ASSERT_TRUE(stalls_.Sample(sampled_, [] { return OkStatus(); }).ok());
   }
 
-  Families ScrapeAll() const { return And(Scrape(), gpus_->Collect()); }
+  Families ScrapeAll() const {
+    return And(And(Scrape(), gpus_->Collect()), StallCollector(stalls_).Collect());
+  }
   static Families And(Families families, const Families& more) {
     families.insert(families.end(), more.begin(), more.end());
     return families;
@@ -77,6 +105,9 @@ class MetricNamesTest : public MetricsTest {
 
   LogLines log_;
   std::unique_ptr<GpuCollector> gpus_;
+  const std::shared_ptr<ManualSampler> sampler_ = std::make_shared<ManualSampler>(ReasonNames());
+  ManualBackend sampled_{{.traits = H200Traits(), .sampler = sampler_}};
+  StallSampler stalls_{{&sampled_}, {}, nullptr};
 };
 
 TEST_F(MetricNamesTest, ExportExactlyTheGoldenNamesTypesAndLabels) {
@@ -108,16 +139,27 @@ TEST_F(MetricNamesTest, AreNamedByTheRulesOfPrometheus) {
   }
 }
 
+int SeriesOf(const Families& families) {
+  std::istringstream text(prometheus::TextSerializer().Serialize(families));
+  int series = 0;
+  for (std::string line; std::getline(text, line);) series += line.front() != '#' ? 1 : 0;
+  return series;
+}
+
 TEST_F(MetricNamesTest, KeepTheirSeriesBelowThreeThousandOnEightDevices) {
   StartWithGpus(8);
   const PoolCollector eight(*engine_, replies_, std::vector<const Backend*>(8, backend_.get()), {});
   RunOneOfEachKind();
   const Families families = And(And(registry_->Collect(), eight.Collect()), gpus_->Collect());
-  std::istringstream text(prometheus::TextSerializer().Serialize(families));
-  int series = 0;
-  for (std::string line; std::getline(text, line);) series += line.front() != '#' ? 1 : 0;
-  EXPECT_GT(series, 500);
-  EXPECT_LT(series, 3000);
+  EXPECT_GT(SeriesOf(families), 500);
+  EXPECT_LT(SeriesOf(families), 3000);
+}
+
+TEST_F(MetricNamesTest, SamplesAddAtMostAThousandSeriesOnAnyNumberOfDevices) {
+  StartWithGpus(1);
+  const Families samples = StallCollector(stalls_).Collect();
+  EXPECT_EQ(samples.back().metric.size(), static_cast<size_t>(kSampledKernels * kReasons));
+  EXPECT_LT(SeriesOf(samples), 1000);
 }
 
 TEST_F(MetricNamesTest, MakeNoNewSeriesWhileServing) {
