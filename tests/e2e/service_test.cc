@@ -385,7 +385,7 @@ TEST_F(ServiceTest, UnbuiltCallsSayWhatToUseInstead) {
   };
   const auto tensors = v1::TensorService::NewStub(channel_);
   const auto memory = v1::SharedMemoryService::NewStub(channel_);
-  grpc::ClientContext contexts[6];
+  grpc::ClientContext contexts[5];
   for (grpc::ClientContext& context : contexts) SetDeadline(&context);
   const std::string gemm = "GemmService.Gemm";
 
@@ -397,8 +397,6 @@ TEST_F(ServiceTest, UnbuiltCallsSayWhatToUseInstead) {
   expect(tensors->ListTensors(&contexts[3], {}, &list), gemm);
   v1::SharedMemoryRegion region;
   expect(memory->RegisterSharedMemory(&contexts[4], {}, &region), gemm);
-  v1::ProfileResponse profile;
-  expect(info_->Profile(&contexts[5], {}, &profile), gemm);
 }
 
 // The reflection library registers its own messages, but installs no header for them.

@@ -1,13 +1,15 @@
-// Calls of Tune and Study to a server in this process.
+// Calls of Tune, Study and Profile to a server in this process.
 #pragma once
 
 #include <chrono>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include "google/rpc/error_details.pb.h"
 #include "tests/e2e/server_fixture.h"
 
 namespace gemmd::testing {
@@ -20,6 +22,17 @@ inline v1::Problem MakeProblem(int64_t m, int64_t n, int64_t k,
   problem.set_k(k);
   problem.set_type_a(type);
   return problem;
+}
+
+// That a status is about; empty: it names none.
+inline std::string FieldOf(const grpc::Status& status) {
+  google::rpc::Status details;
+  google::rpc::BadRequest bad;
+  if (!details.ParseFromString(status.error_details()) || details.details_size() == 0 ||
+      !details.details(0).UnpackTo(&bad)) {
+    return "";
+  }
+  return bad.field_violations(0).field();
 }
 
 template <typename Request>

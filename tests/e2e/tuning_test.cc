@@ -7,7 +7,6 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
-#include "google/rpc/error_details.pb.h"
 #include "tests/e2e/tuning_fixture.h"
 
 namespace gemmd::testing {
@@ -16,16 +15,6 @@ namespace {
 using grpc::StatusCode;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-std::string FieldOf(const grpc::Status& status) {
-  google::rpc::Status details;
-  google::rpc::BadRequest bad;
-  if (!details.ParseFromString(status.error_details()) || details.details_size() == 0 ||
-      !details.details(0).UnpackTo(&bad)) {
-    return "";
-  }
-  return bad.field_violations(0).field();
-}
 
 TEST_F(TuningTest, TunedProblemsHaveMeasuredPlans) {
   StartOnCpu();
