@@ -138,6 +138,20 @@ def stall_problems(server, by_kernel, of_all, instance):
             yield f"full stalls of {of[0] or 'all kernels'}: {seen.get(of)}, where {value:.3f} is played"
 
 
+def reason_problems(server, by_kernel, of_all, instance):
+    """Of the two expressions of reasons: they are shares of the samples that are played, and add up to one."""
+    known = {key: played_gpu.share_of(key[1], key[0]) for key in played_gpu.PLAYED_STALLS}
+    known |= {(None, reason): played_gpu.share_of(reason) for _, reason in played_gpu.PLAYED_STALLS}
+    seen = {}
+    for expr in (by_kernel, of_all):
+        answer = server.ask("query", query=filled_in(expr, instance))
+        for one in answer.get("data", {}).get("result", ()):
+            seen[one["metric"].get("kernel"), one["metric"].get("reason")] = float(one["value"][1])
+    for of, value in known.items():
+        if not math.isclose(seen.get(of, math.nan), value, rel_tol=0.02):
+            yield f"samples of {of[1]} in {of[0] or 'all kernels'}: {seen.get(of)}, where {value:.3f} is played"
+
+
 def rule_files(root):
     """Those with groups of rules; tests of rules and configurations have none."""
     return [path for path in sorted((root / "deploy" / "prometheus").rglob("*.yml"))
@@ -212,6 +226,9 @@ def main_test(binaries):
             problems += settled(lambda: stall_problems(
                 server, expr_of["gemmd: kernels and stalls / Waits for a stage to arrive / A"],
                 expr_of["gemmd: kernels and stalls / Stalls of all chosen kernels / A"], played), until)
+            problems += settled(lambda: reason_problems(
+                server, expr_of["gemmd: kernels and stalls / Reasons of each kernel / A"],
+                expr_of["gemmd: kernels and stalls / What warps wait for / A"], played), until)
             problems += settled(lambda: rule_problems(server), until)
     if problems:
         sys.exit("\n".join(problems))
@@ -263,6 +280,9 @@ RULES = """groups:
 RULE_BREACHES = ("rule gone: no metric gemmd_gone", "rule gone: no data", "rule silent: no data",
                  "rule Label: gemmd_health has no label kernel", "rule Many: found duplicate series")
 FULL = 'sum by (kernel, stages) (rate(gemmd_kernel_stall_cycles_total{wait="full"}[3s]))'
+SAMPLES = "rate(gemmd_kernel_stall_samples_total[3s])"
+REASON_OF_KERNEL = f"sum by (kernel, reason) ({SAMPLES}) / on (kernel) group_left () sum by (kernel) ({SAMPLES})"
+REASON_OF_ALL = f"sum by (reason) ({SAMPLES}) / on () group_left () sum({SAMPLES})"
 LOOP = 'sum by (kernel, stages) (rate(gemmd_kernel_cycles_total{part="mainloop"}[3s]))'
 
 
@@ -349,8 +369,12 @@ def self_test():
                 expect(check_shown(server, [breach], (exporter, exporter), start, until=0), wanted)
             expect(stall_problems(server, f"{FULL} / {LOOP}", f"sum({FULL}) / sum({LOOP})", exporter))
             expect(stall_problems(server, f"{FULL} / {LOOP}", f"avg({FULL} / {LOOP})", exporter), "all kernels")
+            expect(settled(lambda: reason_problems(server, REASON_OF_KERNEL, REASON_OF_ALL, exporter),
+                           time.monotonic() + monitored.DEADLINE_S))
+            expect(reason_problems(server, REASON_OF_KERNEL, f"avg by (reason) ({REASON_OF_KERNEL})", exporter),
+                   *(f"samples of {reason} in all" for reason in ("long_scoreboard", "barrier", "selected")))
             expect(settled(lambda: rule_problems(server), time.monotonic() + 2), *RULE_BREACHES)
-    print(f"dashboards: {len(BREACHES) + len(RULE_BREACHES) + 9} breaches are caught, fair expressions pass")
+    print(f"dashboards: {len(BREACHES) + len(RULE_BREACHES) + 10} breaches are caught, fair expressions pass")
 
 
 def main():

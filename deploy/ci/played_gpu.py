@@ -40,7 +40,15 @@ GAUGES = {  # of device 0
     "gemmd_gpu_sm_clock_hertz": 1.5e9, "gemmd_gpu_memory_clock_hertz": 3.1e9, "gemmd_gpu_sample_age_seconds": 0.4,
 }
 THROTTLE, PLAYED_REASON = "gemmd_gpu_throttle_reason", "sw_power_cap"
-SAMPLE = re.compile(r"^(gemmd_\w+)\{(.*)\} \S+$")
+# Samples of warps a second, by kernel and reason; in a hundredth of wall time.
+STALL_SAMPLES = "gemmd_kernel_stall_samples_total"
+PLAYED_STALLS = {
+    ("tma_pingpong_128x128x64", "long_scoreboard"): 2000, ("tma_pingpong_128x128x64", "selected"): 6000,
+    ("tma_wgmma_64x64x128", "long_scoreboard"): 9000, ("tma_wgmma_64x64x128", "barrier"): 600,
+    ("tma_wgmma_64x64x128", "selected"): 400, ("sum_parts", "long_scoreboard"): 50,
+}
+PLAYED_SHARE = 0.01
+SAMPLE = re.compile(r"^(gemmd_\w+)(?:\{(.*)\})? \S+$")
 
 
 def throttle_reasons(root):
@@ -54,6 +62,10 @@ def played_value(metric, labels, seconds):
     """The value after `seconds` of play, or None where the series is not played."""
     if metric in ("gemmd_device_memory_bytes", "gemmd_pinned_memory_bytes"):
         return PLAYED_BYTES[labels["state"]]
+    if metric == "gemmd_pc_sampling_up":
+        return 1
+    if metric == "gemmd_pc_sampling_seconds_total":
+        return seconds * PLAYED_SHARE
     kernel = labels.get("kernel")
     if metric == "gemmd_kernel_flops_total":
         runs = [p for (name, _), p in PLAYED.items() if name == kernel]
@@ -89,6 +101,12 @@ def gauges():
                 for reason in sorted(throttle_reasons(ROOT)))
 
 
+def stall_samples(seconds):
+    """The exposition of the samples of warps after `seconds` of play: a server on the CPU has no such series."""
+    yield from (f'{STALL_SAMPLES}{{kernel="{kernel}",reason="{reason}"}} {rate * seconds!r}'
+                for (kernel, reason), rate in PLAYED_STALLS.items())
+
+
 def playing(text_of):
     """Returns text_of with the GPU's numbers in it: no series is there that gemmd does not export."""
     start, gpu = time.monotonic(), list(gauges())
@@ -97,13 +115,19 @@ def playing(text_of):
         seconds, lines = time.monotonic() - start, []
         for line in text_of().splitlines():
             if sample := SAMPLE.match(line):
-                labels = dict(re.findall(r'(\w+)="((?:\\.|[^"\\])*)"', sample.group(2)))
+                labels = dict(re.findall(r'(\w+)="((?:\\.|[^"\\])*)"', sample.group(2) or ""))
                 value = played_value(sample.group(1), labels, seconds)
-                line = line if value is None else f"{sample.group(1)}{{{sample.group(2)}}} {value!r}"
+                line = line if value is None else f"{line.rpartition(' ')[0]} {value!r}"
             lines.append(line)
-        return "\n".join(lines + gpu) + "\n"
+        return "\n".join([*lines, *gpu, *stall_samples(seconds)]) + "\n"
 
     return played
+
+
+def share_of(reason, kernel=None):
+    """Of the samples of a kernel, or of all together, those of a reason."""
+    of = {key: rate for key, rate in PLAYED_STALLS.items() if kernel in (None, key[0])}
+    return sum(rate for key, rate in of.items() if key[1] == reason) / sum(of.values())
 
 
 def full_of_all():

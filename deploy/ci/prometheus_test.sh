@@ -59,6 +59,8 @@ alerts.yml|s/gemmd_queue_limit_requests/1024/|FAILED
 alerts.yml|s/for: 10m/for: 1s/|FAILED
 alerts.yml|s/, limit!="none"//|FAILED
 alerts.yml|s/sw_thermal_slowdown/sw_power_cap/|FAILED
+alerts.yml|s/ and max_over_time(gemmd_pc_sampling_up\[1d\]) == 1//|FAILED
+alerts.yml|/and gemmd_pc_sampling_seconds_total > 0/d|FAILED
 alerts.yml|s/unless max/and max/|FAILED
 alerts.yml|/sum by (job, instance, device) (gemmd_device/d|FAILED
 alerts.yml|s/sample_age_seconds > 60/sample_age_seconds > 20/|FAILED'

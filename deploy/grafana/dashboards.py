@@ -19,6 +19,7 @@ KERNEL = SERVER + ', kernel=~"$kernel"'
 NO_POOL = "the CPU backend sets no memory aside"
 NO_RING = "the probe is in the CUDA kernels that have a ring of stages"
 NO_NVML = "the gauges are those of NVIDIA's driver"
+NO_SAMPLES = "the samples are those of NVIDIA's GPUs, where the driver permits them (pc-sampling)"
 
 YES_NO = (("0", "no", "green"), ("1", "yes", "orange"))
 
@@ -57,6 +58,13 @@ def stalls(wait, by, window="$__rate_interval"):
 def epilogue(by, window="$__rate_interval"):
     return ratio(rate("gemmd_kernel_cycles_total", by, KERNEL, 'part="epilogue"', window),
                  rate("gemmd_kernel_cycles_total", by, KERNEL, window=window))
+
+
+def reasons(by, window="$__rate_interval"):
+    """Of the samples of the chosen kernels, or of each of them, those of a reason."""
+    under = rate("gemmd_kernel_stall_samples_total", by, KERNEL, window=window)
+    return ratio(rate("gemmd_kernel_stall_samples_total", ", ".join(filter(None, (by, "reason"))), KERNEL,
+                      window=window), under, f"on ({by}) group_left () ")
 
 
 LANES = ratio(f'sum by (instance, device) (gemmd_lanes{{{SERVER}, state="busy"}})',
@@ -184,6 +192,31 @@ KERNELS = Dashboard(
                   "than zero is a defect, launches of seconds, or another process on the GPU.", "cps",
                   (Query(rate("gemmd_kernel_stall_records_dropped_total", "instance"), "{{instance}}"),),
                   still="no record is damaged"),
+        )),
+        Row("Samples of warps", (
+            Panel("What warps wait for", "Share of the samples that the GPU took of the chosen kernels' warps, by its "
+                  "own names; selected: the warp issued. The cycles above are of the ring of stages alone, these of "
+                  "every wait.", "percentunit", (Query(reasons(""), "{{reason}}"),), stacked=True, absent=NO_SAMPLES),
+            Panel("Reasons of each kernel", "Share of a kernel's samples over the time shown: kernels down, reasons "
+                  "across. sum_parts adds up parts of K; other is what gemmd did not launch. gemmctl profile says "
+                  "where in a kernel they are.", "percentunit",
+                  (Query(busy(reasons("kernel", "$__range")), "share"),), "table", matrix=("kernel", "reason"),
+                  absent=NO_SAMPLES),
+            Panel("Foremost reasons", "The three that each kernel is found at most, selected included.", "percentunit",
+                  (Query(f"topk by (kernel) (3, {busy(reasons('kernel'))})", "{{kernel}}: {{reason}}"),),
+                  absent=NO_SAMPLES),
+            Panel("Time sampled", "Of wall time and of all devices, pc-sampling's share, and more while a problem is "
+                  "profiled. Zero: sampling is off, or the log says what is in the way.", "percentunit",
+                  (Query(ratio(rate("gemmd_pc_sampling_seconds_total", "instance"),
+                               f"count by (instance) (gemmd_device_info{{{SERVER}}})"), "{{instance}}"),),
+                  absent=NO_SAMPLES),
+            Panel("Sampled", "Whether the last samples of every device of each chosen server could be read.", "none",
+                  (Query(f"min(gemmd_pc_sampling_up{{{SERVER}}})", "sampled"),), "stat", 6,
+                  values=(("0", "no", "text"), ("1", "yes", "green")), absent=NO_SAMPLES),
+            Panel("Samples dropped", "Samples for which the hardware had no room. Beyond a few, what runs while it "
+                  "drops them is seen too little: sample less.", "cps",
+                  (Query(rate("gemmd_pc_sampling_dropped_samples_total", "instance"), "{{instance}}"),), width=18,
+                  absent=NO_SAMPLES, still="none is dropped"),
         )),
         Row("Stages and plans", (
             Panel("Stage choice", "Plans a second by stage count; 0 is a kernel without a ring. Choose one kernel "
