@@ -22,7 +22,8 @@ std::vector<double> GeometricBounds(double first, double factor, int count) {
 
 namespace {
 
-prometheus::MetricFamily Family(std::string name, std::string help, prometheus::MetricType type) {
+prometheus::MetricFamily MakeFamily(std::string name, std::string help,
+                                    prometheus::MetricType type) {
   prometheus::MetricFamily family;
   family.name = std::move(name);
   family.help = std::move(help);
@@ -33,11 +34,11 @@ prometheus::MetricFamily Family(std::string name, std::string help, prometheus::
 }  // namespace
 
 prometheus::MetricFamily GaugeFamily(std::string name, std::string help) {
-  return Family(std::move(name), std::move(help), prometheus::MetricType::Gauge);
+  return MakeFamily(std::move(name), std::move(help), prometheus::MetricType::Gauge);
 }
 
 prometheus::MetricFamily CounterFamily(std::string name, std::string help) {
-  return Family(std::move(name), std::move(help), prometheus::MetricType::Counter);
+  return MakeFamily(std::move(name), std::move(help), prometheus::MetricType::Counter);
 }
 
 void AddCounter(prometheus::MetricFamily& family,
