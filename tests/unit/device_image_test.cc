@@ -128,7 +128,7 @@ TEST(DeviceImageTest, OperandsGoInAndTheResultComesOutWithoutTheirPadding) {
 }
 
 TEST(StallRecordTest, MemoryThatNoKernelWroteIsDropped) {
-  GemmProblem p = Problem(64, 64, 128, 1, DType::kBF16);
+  GemmProblem p = ImageProblem(64, 64, 128, 1, DType::kBF16);
   p.alpha = 0;  // reads neither A nor B
   const DeviceImage image = *ImageOf(p);
   std::vector<std::byte> memory(static_cast<size_t>(image.bytes), std::byte{0xee});

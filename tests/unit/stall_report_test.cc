@@ -11,6 +11,16 @@
 namespace gemmd {
 namespace {
 
+StallSample Counted(uint64_t wait_full, uint64_t wait_empty, uint64_t mainloop, uint64_t epilogue,
+                    uint64_t k_tiles) {
+  return {.measured = true,
+          .wait_full = wait_full,
+          .wait_empty = wait_empty,
+          .mainloop = mainloop,
+          .epilogue = epilogue,
+          .k_tiles = k_tiles};
+}
+
 constexpr int64_t kMostCount = std::numeric_limits<int64_t>::max();
 
 ClientKernelStatistics Launched(const std::string& kernel, int stages, int64_t launches,
@@ -30,11 +40,11 @@ struct TwoSeconds {
   TwoSeconds() {
     before.kernels = {Launched("wgmma_64x64x128", 2, 5, 0.5), Launched("idle", 0, 7, 1),
                       Launched("wgmma_128x128x64", 4, 100, 1)};
-    before.kernels[2].stalls = {true, 100, 50, 1000, 10, 80};
+    before.kernels[2].stalls = Counted(100, 50, 1000, 10, 80);
     now.kernels = before.kernels;
     now.kernels[0] = Launched("wgmma_64x64x128", 2, 8, 0.75);
     now.kernels[2] = Launched("wgmma_128x128x64", 4, 2600, 2.5);
-    now.kernels[2].stalls = {true, 600, 175, 2000, 30, 160};
+    now.kernels[2].stalls = Counted(600, 175, 2000, 30, 160);
     now.kernels.push_back(Launched("wgmma_64x64x128", 3, 1, 0.125));
     before.pc_sampling_up = now.pc_sampling_up = true;
     before.pc_sampled_seconds = 39;
@@ -122,7 +132,7 @@ TEST(StallReportTest, CountersThatFallCountForNothing) {
   two.now.pc_sampled_seconds = 1;
   two.now.stall_samples = {{"sum_parts", {{"wait", 1}}}};
   two.now.kernels[2].kernel_seconds = 0.5;
-  two.now.kernels[2].stalls = {true, 1, 1, 1, 1, 1};
+  two.now.kernels[2].stalls = Counted(1, 1, 1, 1, 1);
   const std::optional<StallInterval> interval = Between(two.before, two.now);
   ASSERT_TRUE(interval);
   EXPECT_EQ(StallText(*interval),
@@ -263,7 +273,7 @@ TEST(ProfileReportTest, ReportsFitAHundredColumns) {
   ClientStatistics now = StatisticsAt(1e6);
   now.pc_sampled_seconds = 8000;
   now.kernels = {Launched(kernel, 10, 1000000000, 999)};
-  now.kernels[0].stalls = {true, 1000, 1000, 1000, 1000, 1000};
+  now.kernels[0].stalls = Counted(1000, 1000, 1000, 1000, 1000);
   now.stall_samples = {{kernel, reasons}};
   for (const std::string& text :
        {ProfileText(SmallProblem(), profile), StallText(*Between(StatisticsAt(0), now))}) {
