@@ -47,7 +47,7 @@ StatusOr<Backends> MakeCuda(const BackendOptions& options, int count) {
   const CudaBackendOptions cuda{.lanes = options.lanes,
                                 .device_pool_bytes = options.device_pool_bytes,
                                 .pinned_pool_bytes = options.pinned_pool_bytes,
-                                .pc_sampling = options.pc_sampling};
+                                .pc_sampling_percent = options.pc_sampling_percent};
   Backends backends;
   for (const int ordinal : ordinals) {
     if (ordinal < 0 || ordinal >= count) {

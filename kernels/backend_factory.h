@@ -20,9 +20,11 @@ struct BackendOptions {
   int lanes = 4;                                 // per device, 1 .. 64
   int64_t device_pool_bytes = int64_t{4} << 30;  // per device
   int64_t pinned_pool_bytes = int64_t{1} << 30;  // per device
-  int cpu_threads = 0;       // BLAS threads over all lanes; 0: the cores of this machine
-  bool pc_sampling = false;  // CUDA devices have a sampler, where the driver permits it
-  bool self_check = true;    // verify every kernel on small problems before serving
+  int cpu_threads = 0;  // BLAS threads over all lanes; 0: the cores of this machine
+  // Of the fullest rate at which CUDA devices sample program counters, where the driver permits it;
+  // 0: they do not.
+  double pc_sampling_percent = 0;
+  bool self_check = true;  // verify every kernel on small problems before serving
 };
 
 struct BackendSet {

@@ -2,6 +2,7 @@
 // counters. Part of the seam: a backend has a sampler or says why not.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -72,17 +73,18 @@ struct PcSamples {
   int64_t dropped = 0;                     // by the hardware, for want of room
 };
 
-// Samples every kernel on its device, whoever launched it. Thread-safe, one window at a time:
-// Start, and Stop after it.
+// Samples every kernel on its device, whoever launched it, for as long as it lives. Thread-safe.
 class PcSampler {
  public:
   virtual ~PcSampler() = default;
 
   // As the driver names them; the same for as long as the sampler lives.
   virtual const std::vector<std::string>& reasons() const = 0;
-  virtual Status Start() = 0;
-  // What was sampled since Start. RESOURCE_EXHAUSTED where the samples outgrew their memory.
-  virtual StatusOr<PcSamples> Stop() = 0;
+  // What was sampled since the last Read(), or since the sampler was made. Waits for no kernel.
+  // RESOURCE_EXHAUSTED where the samples outgrew their memory.
+  virtual StatusOr<PcSamples> Read() = 0;
+  // After so long Read() misses no sample of what has ended.
+  virtual std::chrono::milliseconds delay() const = 0;
 };
 
 }  // namespace gemmd

@@ -63,7 +63,7 @@ constexpr Setting kSettings[] = {
     {"gpu-gauges", &Texts::gpu_gauges, "on|off",
      "Power, clocks and so on of the GPUs in /metrics; off where another exporter has them"},
     {"pc-sampling", &Texts::pc_sampling, "off|PERCENT",
-     "Part of wall time in which GPUs sample what their warps wait for, 0 to 100%"},
+     "Rate at which GPUs sample what their warps wait for, of the fullest, 0 to 100%"},
     {"port-file", &Texts::port_file, "PATH", "Write the bound addresses here once serving"},
     {"backend", &Texts::backend, "auto|cuda|cpu", "What multiplies"},
     {"devices", &Texts::devices, "N,N,...", "CUDA ordinals, or all"},
@@ -226,8 +226,8 @@ Status FillNetwork(const Texts& texts, Config* config) {
     RETURN_IF_ERROR(CheckReach("metrics", config->metrics, config->allow_remote));
   }
   ASSIGN_OR_RETURN(config->gpu_gauges, ParseBool("gpu-gauges", texts.gpu_gauges, "on or off"));
-  ASSIGN_OR_RETURN(config->pc_sampling_percent, ParsePercent("pc-sampling", texts.pc_sampling));
-  config->backend.pc_sampling = config->pc_sampling_percent > 0;
+  ASSIGN_OR_RETURN(config->backend.pc_sampling_percent,
+                   ParsePercent("pc-sampling", texts.pc_sampling));
   config->port_file = texts.port_file;
   return OkStatus();
 }
@@ -427,7 +427,8 @@ std::string Config::ToString() const {
       {"listen", listen.ToString()},
       {"metrics", metrics_enabled ? metrics.ToString() : "off"},
       {"gpu-gauges", gpu_gauges ? "on" : "off"},
-      {"pc-sampling", pc_sampling_percent > 0 ? Exact(pc_sampling_percent) + "%" : "off"},
+      {"pc-sampling",
+       backend.pc_sampling_percent > 0 ? Exact(backend.pc_sampling_percent) + "%" : "off"},
       {"allow-remote", allow_remote ? "true" : "false"},
       {"port-file", port_file},
       {"backend", kBackends[static_cast<int>(backend.choice)]},

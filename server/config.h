@@ -27,12 +27,12 @@ struct Config {
   Endpoint listen{"127.0.0.1", 50051};
   bool metrics_enabled = true;
   Endpoint metrics{"127.0.0.1", 9464};
-  bool gpu_gauges = true;          // in the metrics, of the CUDA devices that serve
-  double pc_sampling_percent = 1;  // of wall time, 0 to 100, on CUDA devices; 0: off
-  bool allow_remote = false;       // endpoints other than loopback
-  std::string port_file;           // empty: none
+  bool gpu_gauges = true;     // in the metrics, of the CUDA devices that serve
+  bool allow_remote = false;  // endpoints other than loopback
+  std::string port_file;      // empty: none
 
-  BackendOptions backend;
+  // With 1 percent of the fullest rate of samples of program counters.
+  BackendOptions backend{.pc_sampling_percent = 1};
 
   int64_t max_message_bytes = int64_t{64} << 20;  // of one whole request or reply
   int max_queued_requests = 1024;

@@ -148,7 +148,7 @@ std::unique_ptr<StallSampler> MakeSampler(const Config& config, std::vector<Back
   // Elsewhere there is nothing to sample, and nothing to warn of.
   const bool on_gpus = backends.front()->traits().kind == DeviceKind::kCuda;
   return std::make_unique<StallSampler>(
-      std::move(backends), SamplingOptions{.share = on_gpus ? config.pc_sampling_percent / 100 : 0},
+      std::move(backends), SamplingOptions{.on = on_gpus && config.backend.pc_sampling_percent > 0},
       [&log](const Backend& backend, const Status& status) {
         log.warn("device {}: its kernels' stall reasons are not sampled: {}",
                  backend.traits().ordinal, status.message());

@@ -152,9 +152,9 @@ class CudaBackend : public Backend {
   std::vector<std::unique_ptr<CudaLane>> lanes_ GUARDED_BY(mu_);  // first to go
 };
 
-StatusOr<std::unique_ptr<PcSampler>> MakeSampler() {
+StatusOr<std::unique_ptr<PcSampler>> MakeSampler(double percent) {
   ASSIGN_OR_RETURN(auto kernels, KernelFunctions());
-  return MakeCuptiSampler(std::move(kernels));
+  return MakeCuptiSampler(std::move(kernels), percent);
 }
 
 template <typename T>
@@ -169,7 +169,7 @@ StatusOr<T> NamePool(StatusOr<T> buffer, const char* flag, int64_t bytes) {
 StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(int ordinal, const CudaBackendOptions& options) {
   ASSIGN_OR_RETURN(DeviceTraits traits, ProbeCudaDevice(ordinal));
   RETURN_IF_CUDA_ERROR(cudaSetDevice(ordinal));
-  if (options.pc_sampling) (void)WatchLoadedCode();  // its failure is the sampler's too
+  if (options.pc_sampling_percent > 0) (void)WatchLoadedCode();  // its failure is the sampler's too
   if (Status status = PrepareKernels(); !status.ok()) {
     return Status(status.code(), "device " + std::to_string(ordinal) + " (" + traits.name +
                                      ") cannot run this build's kernels: " + status.message());
@@ -181,7 +181,9 @@ StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(int ordinal, const CudaBacken
   auto backend = std::make_unique<CudaBackend>(std::move(traits), std::move(device),
                                                std::move(pinned), options);
   RETURN_IF_ERROR(backend->AddLanes(options.lanes));
-  if (options.pc_sampling) backend->SetSampler(MakeSampler());
+  if (options.pc_sampling_percent > 0) {
+    backend->SetSampler(MakeSampler(options.pc_sampling_percent));
+  }
   return std::unique_ptr<Backend>(std::move(backend));
 }
 

@@ -15,7 +15,7 @@ struct CudaBackendOptions {
   int lanes = 4;
   int64_t device_pool_bytes = int64_t{4} << 30;
   int64_t pinned_pool_bytes = int64_t{1} << 30;
-  bool pc_sampling = false;  // have a sampler, where the driver permits it
+  double pc_sampling_percent = 0;  // of the sampler's fullest rate; 0: have none
 };
 
 // Errors as ProbeCudaDevice, and RESOURCE_EXHAUSTED naming the pool that does not fit,

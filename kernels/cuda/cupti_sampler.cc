@@ -1,6 +1,8 @@
 #include "kernels/cuda/cupti_sampler.h"
 
 #include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -19,9 +21,11 @@
 namespace gemmd {
 namespace {
 
-// Cycles between two samples of an SM, as a power of two: on 132 SMs at 1.9 GHz two million a
-// second. CUPTI's own default is so short that the buffer is full within tenths of a second.
-constexpr uint32_t kPeriodLog2Cycles = 17;
+// At the fullest rate an SM is sampled every 2^17 cycles: on 132 SMs at 1.9 GHz that is two million
+// samples a second. CUPTI's own default fills the buffer within tenths of a second.
+constexpr int kLeastPeriodLog2Cycles = 17;
+constexpr int kMostPeriodLog2Cycles = 31;                  // CUPTI's
+constexpr std::chrono::milliseconds kDecodeInterval{20};   // of CUPTI's threads
 constexpr size_t kHardwareBufferBytes = size_t{64} << 20;  // of raw samples, until CUPTI takes them
 constexpr size_t kPcs = 4096;                              // that one read takes
 
@@ -138,8 +142,12 @@ class FunctionSum {
 
 class CuptiSampler : public PcSampler {
  public:
-  CuptiSampler(const Cupti* cupti, CUcontext context, std::map<std::string, int> kernels)
-      : cupti_(cupti), context_(context), kernels_(std::move(kernels)) {}
+  CuptiSampler(const Cupti* cupti, CUcontext context, std::map<std::string, int> kernels,
+               uint32_t period_log2_cycles)
+      : cupti_(cupti),
+        context_(context),
+        kernels_(std::move(kernels)),
+        period_log2_cycles_(period_log2_cycles) {}
 
   ~CuptiSampler() override {
     if (!enabled_) return;
@@ -163,22 +171,25 @@ class CuptiSampler : public PcSampler {
 
   const std::vector<std::string>& reasons() const override { return reasons_; }
 
-  Status Start() override EXCLUDES(mu_) {
+  StatusOr<PcSamples> Read() override EXCLUDES(mu_) {
     MutexLock lock(mu_);
-    CUpti_PCSamplingStartParams params{};
-    params.size = CUpti_PCSamplingStartParamsSize;
-    params.ctx = context_;
-    return cupti_->ToStatus(cupti_->start(&params), "cuptiPCSamplingStart");
+    std::map<std::string, FunctionSum> sums;  // by mangled name
+    PcSamples samples;
+    do {
+      read_->Reset();
+      CUpti_PCSamplingGetDataParams params{};
+      params.size = CUpti_PCSamplingGetDataParamsSize;
+      params.ctx = context_;
+      params.pcSamplingData = read_->data();
+      RETURN_IF_ERROR(cupti_->ToStatus(cupti_->get_data(&params), "cuptiPCSamplingGetData"));
+      samples.dropped += static_cast<int64_t>(read_->data()->droppedSamples);
+      for (const CUpti_PCSamplingPCData& pc : read_->pcs()) Add(pc, sums);
+    } while (!read_->pcs().empty());
+    for (auto& [name, sum] : sums) samples.functions.push_back(sum.Take());
+    return samples;
   }
 
-  StatusOr<PcSamples> Stop() override EXCLUDES(mu_) {
-    MutexLock lock(mu_);
-    CUpti_PCSamplingStopParams params{};
-    params.size = CUpti_PCSamplingStopParamsSize;
-    params.ctx = context_;
-    RETURN_IF_ERROR(cupti_->ToStatus(cupti_->stop(&params), "cuptiPCSamplingStop"));
-    return Read();
-  }
+  std::chrono::milliseconds delay() const override { return 5 * kDecodeInterval; }
 
  private:
   // "long_scoreboard" of "smsp__pcsamp_warps_issue_stalled_long_scoreboard"; empty for what is no
@@ -233,7 +244,7 @@ class CuptiSampler : public PcSampler {
     settings[4].attributeType = CUPTI_PC_SAMPLING_CONFIGURATION_ATTR_TYPE_SAMPLING_DATA_BUFFER;
     settings[4].attributeData.samplingDataBufferData.samplingDataBuffer = kept_->data();
     settings[5].attributeType = CUPTI_PC_SAMPLING_CONFIGURATION_ATTR_TYPE_SAMPLING_PERIOD;
-    settings[5].attributeData.samplingPeriodData.samplingPeriod = kPeriodLog2Cycles;
+    settings[5].attributeData.samplingPeriodData.samplingPeriod = period_log2_cycles_;
     CUpti_PCSamplingConfigurationInfoParams params{};
     params.size = CUpti_PCSamplingConfigurationInfoParamsSize;
     params.ctx = context_;
@@ -241,23 +252,6 @@ class CuptiSampler : public PcSampler {
     params.pPCSamplingConfigurationInfo = settings.data();
     return cupti_->ToStatus(cupti_->set_configuration(&params),
                             "cuptiPCSamplingSetConfigurationAttribute");
-  }
-
-  StatusOr<PcSamples> Read() REQUIRES(mu_) {
-    std::map<std::string, FunctionSum> sums;  // by mangled name
-    PcSamples samples;
-    do {
-      read_->Reset();
-      CUpti_PCSamplingGetDataParams params{};
-      params.size = CUpti_PCSamplingGetDataParamsSize;
-      params.ctx = context_;
-      params.pcSamplingData = read_->data();
-      RETURN_IF_ERROR(cupti_->ToStatus(cupti_->get_data(&params), "cuptiPCSamplingGetData"));
-      samples.dropped += static_cast<int64_t>(read_->data()->droppedSamples);
-      for (const CUpti_PCSamplingPCData& pc : read_->pcs()) Add(pc, sums);
-    } while (!read_->pcs().empty());
-    for (auto& [name, sum] : sums) samples.functions.push_back(sum.Take());
-    return samples;
   }
 
   void Add(const CUpti_PCSamplingPCData& pc, std::map<std::string, FunctionSum>& sums) const {
@@ -284,6 +278,7 @@ class CuptiSampler : public PcSampler {
   const Cupti* const cupti_;
   const CUcontext context_;
   const std::map<std::string, int> kernels_;  // by mangled name
+  const uint32_t period_log2_cycles_;
   bool enabled_ = false;
   std::vector<std::string> reasons_;
   std::vector<uint32_t> reason_indices_;  // CUPTI's, of reasons_
@@ -292,6 +287,13 @@ class CuptiSampler : public PcSampler {
   Mutex mu_;
   std::unique_ptr<Records> read_ GUARDED_BY(mu_);
 };
+
+// The power of two nearest to `percent` of the fullest rate.
+uint32_t PeriodLog2Cycles(double percent) {
+  const double slower = std::log2(100 / percent);
+  return static_cast<uint32_t>(std::lround(std::clamp<double>(
+      kLeastPeriodLog2Cycles + slower, kLeastPeriodLog2Cycles, kMostPeriodLog2Cycles)));
+}
 
 StatusOr<CUcontext> CurrentContext() {
   void* function = nullptr;
@@ -314,11 +316,13 @@ Status WatchLoadedCode() {
   return kWatched;
 }
 
-StatusOr<std::unique_ptr<PcSampler>> MakeCuptiSampler(std::map<std::string, int> kernels) {
+StatusOr<std::unique_ptr<PcSampler>> MakeCuptiSampler(std::map<std::string, int> kernels,
+                                                      double percent) {
   RETURN_IF_ERROR(WatchLoadedCode());
   ASSIGN_OR_RETURN(const Cupti* const cupti, Cupti::Get());
   ASSIGN_OR_RETURN(CUcontext context, CurrentContext());
-  auto sampler = std::make_unique<CuptiSampler>(cupti, context, std::move(kernels));
+  auto sampler =
+      std::make_unique<CuptiSampler>(cupti, context, std::move(kernels), PeriodLog2Cycles(percent));
   RETURN_IF_ERROR(sampler->Enable());
   return std::unique_ptr<PcSampler>(std::move(sampler));
 }

@@ -20,17 +20,18 @@
 namespace gemmd::bench {
 namespace {
 
-constexpr double kDefaultShare = 0.01;  // of --pc-sampling
-constexpr double kTurnSeconds = 0.5;    // of one duty
-constexpr int kBatch = 32;              // launches between two looks at the clock
+constexpr double kDefaultPercent = 1;                  // of --pc-sampling
+constexpr double kTurnSeconds = 0.5;                   // of one rate
+constexpr std::chrono::milliseconds kReadPeriod{100};  // several within a turn
+constexpr int kBatch = 32;                             // launches between two looks at the clock
 
 // A backend is what has a sampler; nothing runs on its lanes here.
-StatusOr<std::unique_ptr<Backend>> MakeSampling() {
+StatusOr<std::unique_ptr<Backend>> MakeSampling(double percent) {
   ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend,
                    MakeCudaBackend(0, {.lanes = 1,
                                        .device_pool_bytes = 1 << 20,
                                        .pinned_pool_bytes = 1 << 20,
-                                       .pc_sampling = true}));
+                                       .pc_sampling_percent = percent}));
   if (backend->sampler() == nullptr) return backend->sampling_status();
   return backend;
 }
@@ -70,21 +71,21 @@ Status MeasureCost(const Shape& shape, const RandomPattern& pattern, const Shape
                    Planner(context.traits).PlanFor(problem, options.constraints()));
   ASSIGN_OR_RETURN(const OperandSets sets,
                    OperandSets::Create(problem, context.traits.l2_bytes, pattern));
-  constexpr double kShares[] = {0, kDefaultShare, 1};
-  std::vector<double> seconds[std::size(kShares)];
+  constexpr double kPercents[] = {0, kDefaultPercent, 100};
+  std::vector<double> seconds[std::size(kPercents)];
   for (int round = 0; round < context.measure.rounds; ++round) {
-    for (size_t i = 0; i < std::size(kShares); ++i) {
-      const size_t turn = (i + static_cast<size_t>(round)) % std::size(kShares);
+    for (size_t i = 0; i < std::size(kPercents); ++i) {
+      const size_t turn = (i + static_cast<size_t>(round)) % std::size(kPercents);
       std::unique_ptr<Backend> backend;  // none: CUPTI is not on
       std::optional<StallSampler> sampler;
-      if (kShares[turn] > 0) {
-        ASSIGN_OR_RETURN(backend, MakeSampling());
+      if (kPercents[turn] > 0) {
+        ASSIGN_OR_RETURN(backend, MakeSampling(kPercents[turn]));
         sampler.emplace(std::vector<Backend*>{backend.get()},
-                        SamplingOptions{.share = kShares[turn]}, nullptr);
+                        SamplingOptions{.on = true, .period = kReadPeriod}, nullptr);
       }
       ASSIGN_OR_RETURN(const double time, SecondsOfLaunch(problem, plan, sets));
       seconds[turn].push_back(time);
-      if (sampler && !sampler->totals().up) return Internal("a window was not read");
+      if (sampler && !sampler->totals().up) return Internal("the samples were not read");
     }
   }
   const double off = Median(seconds[0]);
@@ -103,7 +104,7 @@ Status MeasureCost(const Shape& shape, const RandomPattern& pattern, const Shape
       .Fixed("full_us", Us(Median(seconds[2])), 4)
       .Fixed("default_ratio", Median(seconds[1]) / off, 5)
       .Fixed("full_ratio", Median(seconds[2]) / off, 5)
-      .Fixed("default_share", kDefaultShare, 4)
+      .Fixed("default_percent", kDefaultPercent, 2)
       .Integer("rounds", context.measure.rounds);
   return context.out.Write(AddMachine(line, context));
 }
@@ -122,7 +123,7 @@ std::vector<int64_t> SamplesByKind(const PcSamples& samples, int row) {
 }
 
 Status CheckStalls(const Shape& shape, const RandomPattern& pattern, const ShapesOptions& options,
-                   const BenchContext& context, Backend& backend) {
+                   const BenchContext& context, Backend& backend, StallSampler& sampler) {
   const GemmProblem& problem = shape.problem;
   const Planner planner(context.traits);
   ASSIGN_OR_RETURN(const Plan chosen, planner.PlanFor(problem, options.constraints()));
@@ -135,10 +136,11 @@ Status CheckStalls(const Shape& shape, const RandomPattern& pattern, const Shape
     const Enqueue launch = [&](int index, cudaStream_t stream) {
       return Launch(problem, *plan, sets.Params(index), stream);
     };
-    RETURN_IF_ERROR(backend.sampler()->Start());
-    ASSIGN_OR_RETURN(const std::vector<PlanTiming> timings,
-                     MeasureInterleaved({launch}, context.measure));
-    ASSIGN_OR_RETURN(const PcSamples samples, backend.sampler()->Stop());
+    std::vector<PlanTiming> timings;
+    ASSIGN_OR_RETURN(const PcSamples samples, sampler.Sample(backend, [&]() -> Status {
+      ASSIGN_OR_RETURN(timings, MeasureInterleaved({launch}, context.measure));
+      return OkStatus();
+    }));
     ASSIGN_OR_RETURN(const StallSample stalls, StallsOf(sets, problem, *plan, context.traits));
     const std::vector<int64_t> counts = SamplesByKind(samples, plan->row);
     const auto all = static_cast<double>(std::accumulate(counts.begin(), counts.end(), int64_t{0}));
@@ -190,9 +192,10 @@ Status RunSamplingCost(const ShapesOptions& options, const BenchContext& context
 }
 
 Status RunStallCheck(const ShapesOptions& options, const BenchContext& context) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, MakeSampling());
+  ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, MakeSampling(100));
+  StallSampler sampler({backend.get()}, {}, nullptr);
   return ForEachShape(options, context, [&](const Shape& shape, const RandomPattern& pattern) {
-    return CheckStalls(shape, pattern, options, context, *backend);
+    return CheckStalls(shape, pattern, options, context, *backend, sampler);
   });
 }
 

@@ -1,9 +1,11 @@
 // Program counter sampling on a device: whose samples they are, and what the ranges of code mean.
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <numeric>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -45,7 +47,7 @@ class SamplingTest : public testing::Test {
     StatusOr<std::unique_ptr<Backend>> made = MakeCudaBackend(0, {.lanes = 1,
                                                                   .device_pool_bytes = 1 << 20,
                                                                   .pinned_pool_bytes = 1 << 20,
-                                                                  .pc_sampling = true});
+                                                                  .pc_sampling_percent = 100});
     if (made.ok()) {
       backend_ = made->release();
     } else {
@@ -71,11 +73,17 @@ class SamplingTest : public testing::Test {
     return *planner.PlanFor(problem_, {.row = kRow, .stages = stages, .split_k = 1});
   }
 
+  // All that was sampled since the last reading.
+  StatusOr<PcSamples> Settled() {
+    std::this_thread::sleep_for(backend_->sampler()->delay());
+    return backend_->sampler()->Read();
+  }
+
   // What was sampled in some milliseconds of nothing but this plan.
   PcSamples Sample(const Plan& plan) {
-    EXPECT_TRUE(backend_->sampler()->Start().ok());
+    EXPECT_TRUE(Settled().ok());
     EXPECT_TRUE(timer_->Time({&plan, 1}, {.rounds = 3, .sample_seconds = 0.05}, {}).ok());
-    StatusOr<PcSamples> samples = backend_->sampler()->Stop();
+    StatusOr<PcSamples> samples = Settled();
     EXPECT_TRUE(samples.ok()) << samples.status().ToString();
     return samples.ok() ? *samples : PcSamples();
   }
@@ -103,14 +111,34 @@ TEST_F(SamplingTest, AWaitForAFullStageIsSeenAsSuchWhereThereIsOneStageOnly) {
   EXPECT_GT(ShareOf(many, CodeKind::kTensorMath), ShareOf(one, CodeKind::kTensorMath));
 }
 
-TEST_F(SamplingTest, NothingIsSampledBetweenWindows) {
+TEST_F(SamplingTest, WhatWasReadIsNotReadAgain) {
   Sample(PlanAt(4));
-  const Plan plan = PlanAt(4);
-  ASSERT_TRUE(timer_->Time({&plan, 1}, {.rounds = 3, .sample_seconds = 0.05}, {}).ok());
-  ASSERT_TRUE(backend_->sampler()->Start().ok());
-  const StatusOr<PcSamples> samples = backend_->sampler()->Stop();
+  const StatusOr<PcSamples> samples = Settled();
   ASSERT_TRUE(samples.ok()) << samples.status().ToString();
   EXPECT_LT(SamplesOf(*samples, kRow), 100);
+}
+
+// CUPTI's own start and stop do not return then.
+TEST_F(SamplingTest, ReadsWhileOtherThreadsLaunch) {
+  std::atomic<bool> stop{false};
+  std::vector<std::jthread> threads;
+  for (int i = 0; i < 3; ++i) {
+    threads.emplace_back([&] {
+      const std::unique_ptr<PlanTimer> timer = *backend_->MakePlanTimer(problem_);
+      const Plan plan = PlanAt(4);
+      while (!stop) EXPECT_TRUE(timer->Time({&plan, 1}, {.rounds = 1}, {}).ok());
+    });
+  }
+  int64_t samples = 0;
+  for (int i = 0; i < 500; ++i) {
+    const StatusOr<PcSamples> read = backend_->sampler()->Read();
+    ASSERT_TRUE(read.ok()) << read.status().ToString();
+    samples += SamplesOf(*read, kRow);
+    std::this_thread::yield();
+  }
+  stop = true;
+  threads.clear();
+  EXPECT_GT(samples, 1000);
 }
 
 }  // namespace
