@@ -23,7 +23,7 @@ struct BackendOptions {
   int cpu_threads = 0;  // BLAS threads over all lanes; 0: the cores of this machine
   // Of the fullest rate at which CUDA devices sample program counters, where the driver permits it;
   // 0: they do not.
-  double pc_sampling_percent = 0;
+  double pc_sampling_percent = 1;
   bool self_check = true;  // verify every kernel on small problems before serving
 };
 

@@ -31,8 +31,7 @@ struct Config {
   bool allow_remote = false;  // endpoints other than loopback
   std::string port_file;      // empty: none
 
-  // With 1 percent of the fullest rate of samples of program counters.
-  BackendOptions backend{.pc_sampling_percent = 1};
+  BackendOptions backend;
 
   int64_t max_message_bytes = int64_t{64} << 20;  // of one whole request or reply
   int max_queued_requests = 1024;
