@@ -29,8 +29,6 @@ StatusOr<const Cupti*> Cupti::Load() {
   resolve(cupti.get_num_stall_reasons, "cuptiPCSamplingGetNumStallReasons");
   resolve(cupti.get_stall_reasons, "cuptiPCSamplingGetStallReasons");
   resolve(cupti.set_configuration, "cuptiPCSamplingSetConfigurationAttribute");
-  resolve(cupti.start, "cuptiPCSamplingStart");
-  resolve(cupti.stop, "cuptiPCSamplingStop");
   resolve(cupti.get_data, "cuptiPCSamplingGetData");
   if (!missing.empty()) return Unavailable("libcupti has no " + missing);
   return &cupti;

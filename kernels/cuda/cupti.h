@@ -30,8 +30,6 @@ class Cupti {
   decltype(&cuptiPCSamplingGetNumStallReasons) get_num_stall_reasons = nullptr;
   decltype(&cuptiPCSamplingGetStallReasons) get_stall_reasons = nullptr;
   decltype(&cuptiPCSamplingSetConfigurationAttribute) set_configuration = nullptr;
-  decltype(&cuptiPCSamplingStart) start = nullptr;
-  decltype(&cuptiPCSamplingStop) stop = nullptr;
   decltype(&cuptiPCSamplingGetData) get_data = nullptr;
 
  private:

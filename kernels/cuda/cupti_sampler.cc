@@ -25,7 +25,7 @@ namespace {
 // samples a second. CUPTI's own default fills the buffer within tenths of a second.
 constexpr int kLeastPeriodLog2Cycles = 17;
 constexpr int kMostPeriodLog2Cycles = 31;                  // CUPTI's
-constexpr std::chrono::milliseconds kDecodeInterval{20};   // of CUPTI's threads
+constexpr std::chrono::milliseconds kDecodeInterval{100};  // of CUPTI's threads
 constexpr size_t kHardwareBufferBytes = size_t{64} << 20;  // of raw samples, until CUPTI takes them
 constexpr size_t kPcs = 4096;                              // that one read takes
 
@@ -189,7 +189,7 @@ class CuptiSampler : public PcSampler {
     return samples;
   }
 
-  std::chrono::milliseconds delay() const override { return 5 * kDecodeInterval; }
+  std::chrono::milliseconds delay() const override { return 3 * kDecodeInterval; }
 
  private:
   // "long_scoreboard" of "smsp__pcsamp_warps_issue_stalled_long_scoreboard"; empty for what is no
@@ -240,7 +240,7 @@ class CuptiSampler : public PcSampler {
     settings[2].attributeType = CUPTI_PC_SAMPLING_CONFIGURATION_ATTR_TYPE_HARDWARE_BUFFER_SIZE;
     settings[2].attributeData.hardwareBufferSizeData.hardwareBufferSize = kHardwareBufferBytes;
     settings[3].attributeType = CUPTI_PC_SAMPLING_CONFIGURATION_ATTR_TYPE_ENABLE_START_STOP_CONTROL;
-    settings[3].attributeData.enableStartStopControlData.enableStartStopControl = 1;
+    settings[3].attributeData.enableStartStopControlData.enableStartStopControl = 0;
     settings[4].attributeType = CUPTI_PC_SAMPLING_CONFIGURATION_ATTR_TYPE_SAMPLING_DATA_BUFFER;
     settings[4].attributeData.samplingDataBufferData.samplingDataBuffer = kept_->data();
     settings[5].attributeType = CUPTI_PC_SAMPLING_CONFIGURATION_ATTR_TYPE_SAMPLING_PERIOD;
