@@ -43,7 +43,7 @@ class ServerFixture : public ::testing::Test {
   ServerFixture() {
     config_.listen.port = 0;
     config_.metrics_enabled = false;
-    config_.pc_sampling_percent = 0;  // a manual device has a sampler where a test wants one
+    config_.backend.pc_sampling_percent = 0;  // a sampler is read where a test wants it
     config_.backend.choice = BackendChoice::kCpu;
     config_.backend.lanes = 2;
     log_->set_level(spdlog::level::debug);

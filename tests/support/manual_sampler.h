@@ -1,8 +1,12 @@
 // A sampler of program counters that a test scripts.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
+#include <deque>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -11,73 +15,70 @@
 
 namespace gemmd::testing {
 
-// Thread-safe. Aborts where a window is opened in a window, or ended outside of one, or left open.
+// Thread-safe. Aborts where two read at once.
 class ManualSampler : public PcSampler {
  public:
   explicit ManualSampler(std::vector<std::string> reasons = {"long_scoreboard", "selected"})
       : reasons_(std::move(reasons)) {}
-  ~ManualSampler() override {
-    MutexLock lock(mu_);
-    if (open_) std::abort();
-  }
 
   const std::vector<std::string>& reasons() const override { return reasons_; }
-  Status Start() override EXCLUDES(mu_) {
-    MutexLock lock(mu_);
-    if (open_) std::abort();
-    ++starts_;
-    changed_.NotifyAll();
-    open_ = start_.ok();
-    return start_;
+  StatusOr<PcSamples> Read() override EXCLUDES(mu_) {
+    if (reading_.exchange(true)) std::abort();
+    std::this_thread::yield();  // for another to be caught
+    StatusOr<PcSamples> answer = Answer();
+    reading_ = false;
+    return answer;
   }
-  StatusOr<PcSamples> Stop() override EXCLUDES(mu_) {
+  std::chrono::milliseconds delay() const override EXCLUDES(mu_) {
     MutexLock lock(mu_);
-    if (!open_) std::abort();
-    ++stops_;
-    changed_.NotifyAll();
-    open_ = false;
-    return samples_;
+    return delay_;
   }
 
   // --- What the test says ---
 
-  // What Start() returns from now on; else OK.
-  void SetStart(Status status) EXCLUDES(mu_) {
-    MutexLock lock(mu_);
-    start_ = std::move(status);
-  }
-  // What Stop() returns from now on; else no samples. The window is over either way.
+  // What Read() returns from now on, but for what AnswerNext() said; else no samples.
   void SetSamples(StatusOr<PcSamples> samples) EXCLUDES(mu_) {
     MutexLock lock(mu_);
     samples_ = std::move(samples);
   }
-  // Blocks until Start(), which may have failed, was called `count` times in all.
-  void WaitForStarts(int count) EXCLUDES(mu_) {
+  // What one Read() returns, after those that were said before.
+  void AnswerNext(StatusOr<PcSamples> samples) EXCLUDES(mu_) {
     MutexLock lock(mu_);
-    while (starts_ < count) changed_.Wait(mu_);
+    next_.push_back(std::move(samples));
   }
-  void WaitForStops(int count) EXCLUDES(mu_) {
+  void SetDelay(std::chrono::milliseconds delay) EXCLUDES(mu_) {
     MutexLock lock(mu_);
-    while (stops_ < count) changed_.Wait(mu_);
+    delay_ = delay;
   }
-  int starts() const EXCLUDES(mu_) {
+  // Blocks until Read(), which may have failed, was called `count` times in all.
+  void WaitForReads(int count) EXCLUDES(mu_) {
     MutexLock lock(mu_);
-    return starts_;
+    while (reads_ < count) changed_.Wait(mu_);
   }
-  int stops() const EXCLUDES(mu_) {
+  int reads() const EXCLUDES(mu_) {
     MutexLock lock(mu_);
-    return stops_;
+    return reads_;
   }
 
  private:
+  StatusOr<PcSamples> Answer() EXCLUDES(mu_) {
+    MutexLock lock(mu_);
+    ++reads_;
+    changed_.NotifyAll();
+    if (next_.empty()) return samples_;
+    StatusOr<PcSamples> answer = std::move(next_.front());
+    next_.pop_front();
+    return answer;
+  }
+
   const std::vector<std::string> reasons_;
+  std::atomic<bool> reading_ = false;
   mutable Mutex mu_;
   CondVar changed_;
-  Status start_ GUARDED_BY(mu_);
   StatusOr<PcSamples> samples_ GUARDED_BY(mu_) = PcSamples{};
-  bool open_ GUARDED_BY(mu_) = false;
-  int starts_ GUARDED_BY(mu_) = 0;
-  int stops_ GUARDED_BY(mu_) = 0;
+  std::deque<StatusOr<PcSamples>> next_ GUARDED_BY(mu_);
+  std::chrono::milliseconds delay_ GUARDED_BY(mu_){0};
+  int reads_ GUARDED_BY(mu_) = 0;
 };
 
 // Samples of one range of a function of `kernel`.

@@ -189,22 +189,21 @@ TEST(ConfigTest, PrintedConfigReadsBackAsItself) {
 }
 
 TEST(ConfigTest, PcSamplingIsAPercentageOrOff) {
-  EXPECT_EQ(ParseOk({}).pc_sampling_percent, 1);
+  EXPECT_EQ(ParseOk({}).backend.pc_sampling_percent, 1);
   const std::pair<const char*, double> texts[] = {{"off", 0},     {"0", 0},       {"-0", 0},
                                                   {"0%", 0},      {"1", 1},       {"1%", 1},
                                                   {"0.5 %", 0.5}, {"1e-3", 1e-3}, {"100", 100}};
   for (const auto& [text, percent] : texts) {
     const Config config = ParseOk({std::string("--pc-sampling=") + text});
-    EXPECT_EQ(config.pc_sampling_percent, percent) << text;
-    EXPECT_EQ(config.backend.pc_sampling, percent > 0) << text;
+    EXPECT_EQ(config.backend.pc_sampling_percent, percent) << text;
   }
-  EXPECT_EQ(ParseOk({}, {{"GEMMD_PC_SAMPLING", "2%"}}).pc_sampling_percent, 2);
+  EXPECT_EQ(ParseOk({}, {{"GEMMD_PC_SAMPLING", "2%"}}).backend.pc_sampling_percent, 2);
   EXPECT_EQ(Parse({"--pc-sampling="}).status().message(),
             "--pc-sampling has no value; --pc-sampling=VALUE takes one that begins with --");
   const ConfigFile empty("pc-sampling = \"\"\n");
   EXPECT_EQ(Parse({"--config", empty.path()}).status().field(), "pc-sampling");
   const ConfigFile file("pc-sampling = 7\n");
-  EXPECT_EQ(ParseOk({"--config", file.path()}).pc_sampling_percent, 7);
+  EXPECT_EQ(ParseOk({"--config", file.path()}).backend.pc_sampling_percent, 7);
 }
 
 TEST(ConfigTest, EveryPercentageIsPrintedAsItWasGiven) {

@@ -22,14 +22,14 @@ constexpr const char* kUp = "gemmd_pc_sampling_up";
 
 class StallCollectorTest : public ::testing::Test {
  protected:
-  void Start(double share) {
+  void Start(bool on) {
     stalls_ = std::make_unique<StallSampler>(
         std::vector<Backend*>{&backend_},
-        SamplingOptions{.share = share, .period = std::chrono::hours(1)}, nullptr);
+        SamplingOptions{.on = on, .period = std::chrono::hours(1)}, nullptr);
     collector_ = std::make_unique<StallCollector>(*stalls_);
   }
   void SampleOnce(const PcSamples& samples) {
-    sampler_->SetSamples(samples);
+    sampler_->AnswerNext(samples);
     ASSERT_TRUE(stalls_->Sample(backend_, [] { return OkStatus(); }).ok());
   }
 
@@ -40,7 +40,7 @@ class StallCollectorTest : public ::testing::Test {
 };
 
 TEST_F(StallCollectorTest, ExportsTheTotalsByKernelAndReason) {
-  Start(0);
+  Start(false);
   PcSamples samples = SamplesOf(1, {3, 4});
   samples.functions.push_back(SamplesOf(kSumPartsKernel, {0, 5}).functions[0]);
   samples.functions.push_back(SamplesOf(kOtherKernel, {6, 0}).functions[0]);
@@ -60,7 +60,7 @@ TEST_F(StallCollectorTest, ExportsTheTotalsByKernelAndReason) {
 }
 
 TEST_F(StallCollectorTest, AServerThatDoesNotSampleHasNoSamplesAndIsNotUp) {
-  Start(0);
+  Start(false);
   const Families families = collector_->Collect();
   EXPECT_EQ(families.size(), 3U);
   EXPECT_EQ(ValueOf(families, kUp), 0);
@@ -68,8 +68,8 @@ TEST_F(StallCollectorTest, AServerThatDoesNotSampleHasNoSamplesAndIsNotUp) {
   EXPECT_EQ(ValueOf(families, "gemmd_pc_sampling_dropped_samples_total"), 0);
 }
 
-TEST_F(StallCollectorTest, IsUpWhileWindowsAreRead) {
-  Start(1);
+TEST_F(StallCollectorTest, IsUpWhileDevicesAreRead) {
+  Start(true);
   EXPECT_EQ(ValueOf(collector_->Collect(), kUp), 1);
   sampler_->SetSamples(Unavailable("another profiler"));
   ASSERT_FALSE(stalls_->Sample(backend_, [] { return OkStatus(); }).ok());
@@ -80,7 +80,7 @@ TEST(StallCollectorTextTest, AReasonThatIsNoTextIsASafeLabel) {
   const auto sampler = std::make_shared<ManualSampler>(std::vector<std::string>{"a\xff\n\"b"});
   ManualBackend backend({.traits = H200Traits(), .sampler = sampler});
   StallSampler stalls({&backend}, {}, nullptr);
-  sampler->SetSamples(SamplesOf(0, {1}));
+  sampler->AnswerNext(SamplesOf(0, {1}));
   ASSERT_TRUE(stalls.Sample(backend, [] { return OkStatus(); }).ok());
   EXPECT_THAT(prometheus::TextSerializer().Serialize(StallCollector(stalls).Collect()),
               HasSubstr("reason=\"a??\\\"b\"} 1\n"));

@@ -23,7 +23,7 @@ using ::testing::IsEmpty;
 using ::testing::Pair;
 using Clock = std::chrono::steady_clock;
 
-// Only a window that ends early ends within a test.
+// Only a pause that ends early ends within a test.
 constexpr std::chrono::hours kForever{1};
 constexpr milliseconds kShort{1};
 
@@ -39,10 +39,10 @@ std::shared_ptr<ManualBackend> MakeBackend(std::shared_ptr<PcSampler> sampler, i
 // One device, and others where a test wants them.
 class StallSamplerTest : public ::testing::Test {
  protected:
-  void Start(double share, milliseconds period, std::vector<Backend*> backends = {}) {
+  void Start(bool on, milliseconds period, std::vector<Backend*> backends = {}) {
     if (backends.empty()) backends = {backend_.get()};
     stalls_ = std::make_unique<StallSampler>(
-        std::move(backends), SamplingOptions{.share = share, .period = period},
+        std::move(backends), SamplingOptions{.on = on, .period = period},
         [this](const Backend& backend, const Status& status) {
           MutexLock lock(mu_);
           failures_.emplace_back(backend.traits().ordinal, status.message());
@@ -57,8 +57,8 @@ class StallSamplerTest : public ::testing::Test {
     const auto found = totals.samples.find({kernel, reason});
     return found == totals.samples.end() ? 0 : found->second;
   }
-  // What windows found that begin from now on is known.
-  void WaitForNews() { sampler_->WaitForStarts(sampler_->starts() + 5); }
+  // What is said from now on has been read and counted.
+  void WaitForNews() { sampler_->WaitForReads(sampler_->reads() + 3); }
   static Status Nothing() { return OkStatus(); }
 
   const std::shared_ptr<ManualSampler> sampler_ = std::make_shared<ManualSampler>();
@@ -73,89 +73,59 @@ class StallSamplerTest : public ::testing::Test {
   std::unique_ptr<StallSampler> stalls_;
 };
 
-// --- The duty cycle ---
+// --- The thread ---
 
-TEST_F(StallSamplerTest, OpensAWindowInEveryPeriodAndAddsThemUp) {
+TEST_F(StallSamplerTest, ReadsInEveryPeriodAndAddsUp) {
   sampler_->SetSamples(SamplesOf(2, {5, 0}));
   const Clock::time_point start = Clock::now();
-  Start(0.5, kShort);
-  sampler_->WaitForStarts(4);
-  EXPECT_GE(Clock::now() - start, 3 * kShort) << "four windows begin in no less";
-  const StallTotals totals = stalls_->totals();  // of three windows, or of the fourth too
+  Start(true, kShort);
+  sampler_->WaitForReads(4);
+  EXPECT_GE(Clock::now() - start, 4 * kShort) << "each after a period";
+  const StallTotals totals = stalls_->totals();  // of three readings, or of the fourth too
   EXPECT_TRUE(totals.up);
-  EXPECT_GE(totals.sampled, std::chrono::microseconds(1500));
+  EXPECT_GE(totals.sampled, 3 * kShort) << "the time between them is sampled";
   EXPECT_GE(Total(2, "long_scoreboard"), 15);
   EXPECT_EQ(Total(2, "long_scoreboard") % 5, 0);
   EXPECT_EQ(Total(2, "selected"), 0);
 }
 
-TEST_F(StallSamplerTest, EveryDeviceHasAWindowOfItsOwn) {
+TEST_F(StallSamplerTest, EveryDeviceIsReadAndItsTimeCounts) {
   sampler_->SetSamples(SamplesOf(0, {1, 0}));
   other_->SetSamples(SamplesOf(1, {0, 1}));
-  Start(0.5, kShort, {backend_.get(), second_.get()});
-  other_->WaitForStarts(3);
+  Start(true, kShort, {backend_.get(), second_.get()});
+  other_->WaitForReads(3);
   EXPECT_GE(Total(0, "long_scoreboard"), 2);
   EXPECT_GE(Total(1, "selected"), 2);
-  EXPECT_GE(stalls_->totals().sampled, 2 * kShort) << "over all devices";
+  EXPECT_GE(stalls_->totals().sampled, 4 * kShort) << "over all devices";
 }
 
-TEST_F(StallSamplerTest, AShareOfNothingOpensNone) {
-  Start(0, kShort, {backend_.get(), bare_.get()});
+TEST_F(StallSamplerTest, OffReadsOnlyWhatIsAskedFor) {
+  Start(false, milliseconds(0), {backend_.get(), bare_.get()});
   ASSERT_TRUE(stalls_->Sample(*backend_, Nothing).ok());
   EXPECT_FALSE(stalls_->totals().up);
   stalls_.reset();
-  EXPECT_EQ(sampler_->starts(), 1) << "Sample()'s own";
+  EXPECT_EQ(sampler_->reads(), 2) << "Sample()'s own";
   EXPECT_THAT(failures(), IsEmpty()) << "nobody asked for the second device's samples";
 }
 
-TEST_F(StallSamplerTest, AShareOfOneHasWindowsThatFollowEachOther) {
-  Start(1, kShort);
-  sampler_->WaitForStarts(5);
-  EXPECT_GE(stalls_->totals().sampled, 4 * kShort);
-  EXPECT_TRUE(stalls_->totals().up);
-}
-
-// --- The end ---
-
-TEST_F(StallSamplerTest, TheEndDoesNotWaitForAWindow) {
-  Start(1, kForever);
-  sampler_->WaitForStarts(1);
-  stalls_.reset();
-  EXPECT_EQ(sampler_->stops(), 1);
-}
-
 TEST_F(StallSamplerTest, TheEndDoesNotWaitForAPause) {
-  Start(1e-12, kForever);
-  sampler_->WaitForStops(1);
+  Start(true, kForever);
+  EXPECT_TRUE(stalls_->totals().up);
   stalls_.reset();
-  EXPECT_EQ(sampler_->starts(), 1);
-}
-
-TEST_F(StallSamplerTest, TheEndDoesNotWaitForADeviceThatCannotBeSampled) {
-  sampler_->SetStart(Unavailable("another profiler"));
-  Start(1, kForever);
-  sampler_->WaitForStarts(1);
-  stalls_.reset();
-  EXPECT_EQ(sampler_->stops(), 0) << "what did not start";
-}
-
-TEST_F(StallSamplerTest, TheEndComesBeforeTheFirstWindowToo) {
-  Start(1, kForever);
-  stalls_.reset();
-  EXPECT_EQ(sampler_->starts(), sampler_->stops());
+  EXPECT_EQ(sampler_->reads(), 0);
 }
 
 // --- What is in the way ---
 
-TEST_F(StallSamplerTest, AFailureIsToldOnceUntilAWindowIsReadAgain) {
-  Start(0.5, kShort);
-  sampler_->WaitForStarts(2);
+TEST_F(StallSamplerTest, AFailureIsToldOnceUntilADeviceIsReadAgain) {
+  Start(true, kShort);
+  sampler_->WaitForReads(2);
   EXPECT_TRUE(stalls_->totals().up);
-  sampler_->SetStart(Unavailable("another profiler"));
+  sampler_->SetSamples(Unavailable("another profiler"));
   WaitForNews();
   EXPECT_FALSE(stalls_->totals().up);
   EXPECT_THAT(failures(), ElementsAre(Pair(0, "another profiler")));
-  sampler_->SetStart(OkStatus());
+  sampler_->SetSamples(PcSamples{});
   WaitForNews();
   EXPECT_TRUE(stalls_->totals().up);
   sampler_->SetSamples(ResourceExhausted("too many samples"));
@@ -164,36 +134,47 @@ TEST_F(StallSamplerTest, AFailureIsToldOnceUntilAWindowIsReadAgain) {
   EXPECT_THAT(failures(), ElementsAre(Pair(0, "another profiler"), Pair(0, "too many samples")));
 }
 
-TEST_F(StallSamplerTest, AWindowThatCannotBeReadCountsForNothing) {
+TEST_F(StallSamplerTest, TimeThatCannotBeReadCountsForNothing) {
   sampler_->SetSamples(ResourceExhausted("too many samples"));
-  Start(0.5, kShort);
-  sampler_->WaitForStarts(3);
+  Start(true, kShort);
+  sampler_->WaitForReads(3);
   const StallTotals totals = stalls_->totals();
   EXPECT_EQ(totals.sampled, Nanoseconds(0));
   EXPECT_THAT(totals.samples, IsEmpty());
 }
 
+TEST_F(StallSamplerTest, SampledTimeBeginsAfterAFailure) {
+  Start(false, kShort);
+  const Clock::time_point start = Clock::now();
+  while (Clock::now() < start + 2 * kShort) std::this_thread::yield();
+  sampler_->AnswerNext(ResourceExhausted("too many samples"));
+  ASSERT_FALSE(stalls_->Sample(*backend_, Nothing).ok());
+  ASSERT_TRUE(stalls_->Sample(*backend_, Nothing).ok());
+  EXPECT_GT(stalls_->totals().sampled, Nanoseconds(0));
+  EXPECT_LT(stalls_->totals().sampled, Clock::now() - start - 2 * kShort);
+}
+
 TEST_F(StallSamplerTest, ADeviceWithoutASamplerIsToldOnceAndTheOthersAreSampled) {
   sampler_->SetSamples(SamplesOf(0, {1, 0}));
-  Start(0.5, kShort, {backend_.get(), bare_.get()});
-  sampler_->WaitForStarts(3);
+  Start(true, kShort, {backend_.get(), bare_.get()});
+  sampler_->WaitForReads(3);
   EXPECT_THAT(failures(), ElementsAre(Pair(2, "no privilege")));
   EXPECT_FALSE(stalls_->totals().up) << "not every device is";
   EXPECT_GE(Total(0, "long_scoreboard"), 2);
 }
 
-TEST_F(StallSamplerTest, ADeviceThatFailsKeepsNoOtherFromBeingSampled) {
+TEST_F(StallSamplerTest, ADeviceThatFailsKeepsNoOtherFromBeingRead) {
   other_->SetSamples(SamplesOf(1, {0, 1}));
-  sampler_->SetStart(Unavailable("another profiler"));
-  Start(0.5, kShort, {backend_.get(), second_.get()});
-  other_->WaitForStarts(3);
+  sampler_->SetSamples(Unavailable("another profiler"));
+  Start(true, kShort, {backend_.get(), second_.get()});
+  other_->WaitForReads(3);
   EXPECT_GE(Total(1, "selected"), 2);
   EXPECT_FALSE(stalls_->totals().up);
   EXPECT_THAT(failures(), ElementsAre(Pair(0, "another profiler")));
 }
 
 TEST_F(StallSamplerTest, NothingIsUpWhereNoDeviceHasASampler) {
-  Start(1, kForever, {bare_.get()});
+  Start(true, kForever, {bare_.get()});
   EXPECT_FALSE(stalls_->totals().up);
   EXPECT_EQ(stalls_->Sample(*bare_, Nothing).status().code(), StatusCode::kFailedPrecondition);
   EXPECT_THAT(failures(), ElementsAre(Pair(2, "no privilege")));
@@ -201,14 +182,12 @@ TEST_F(StallSamplerTest, NothingIsUpWhereNoDeviceHasASampler) {
 
 // --- Sample() ---
 
-TEST_F(StallSamplerTest, SampleEndsAnOpenWindowAndHasSamplesOfItsOwn) {
-  sampler_->SetSamples(SamplesOf(0, {1, 0}));
-  Start(1, kForever);
-  sampler_->WaitForStarts(1);
+TEST_F(StallSamplerTest, WhatRanBeforeTheWorkIsTheTotalsAlone) {
+  Start(false, kShort);
+  sampler_->AnswerNext(SamplesOf(0, {1, 0}));
   const StatusOr<PcSamples> own = stalls_->Sample(*backend_, [&] {
-    EXPECT_EQ(sampler_->starts(), 2);
-    EXPECT_EQ(sampler_->stops(), 1) << "the thread's window is over";
-    sampler_->SetSamples(SamplesOf(3, {0, 7}));
+    EXPECT_EQ(sampler_->reads(), 1);
+    sampler_->AnswerNext(SamplesOf(3, {0, 7}));
     return OkStatus();
   });
   ASSERT_TRUE(own.ok()) << own.status().ToString();
@@ -217,14 +196,46 @@ TEST_F(StallSamplerTest, SampleEndsAnOpenWindowAndHasSamplesOfItsOwn) {
   EXPECT_THAT(own->functions[0].ranges[0].by_reason, ElementsAre(0, 7));
   EXPECT_EQ(Total(0, "long_scoreboard"), 1);
   EXPECT_EQ(Total(3, "selected"), 7) << "once, in the totals too";
-  sampler_->WaitForStarts(3);  // the thread goes on
 }
 
-// The sampler aborts where a window is opened in another.
+TEST_F(StallSamplerTest, ASamplersDelayPassesBeforeEachOfItsReads) {
+  Start(false, kShort);
+  sampler_->SetDelay(3 * kShort);
+  const Clock::time_point start = Clock::now();
+  Clock::time_point worked{};
+  ASSERT_TRUE(stalls_
+                  ->Sample(*backend_,
+                           [&] {
+                             worked = Clock::now();
+                             return OkStatus();
+                           })
+                  .ok());
+  EXPECT_GE(worked - start, 3 * kShort);
+  EXPECT_GE(Clock::now() - worked, 3 * kShort);
+}
+
+TEST_F(StallSamplerTest, NoDeviceIsReadDuringASampleOfOne) {
+  Start(true, kShort, {backend_.get(), second_.get()});
+  other_->WaitForReads(2);
+  ASSERT_TRUE(stalls_
+                  ->Sample(*second_,
+                           [&] {
+                             const int first = sampler_->reads(), second = other_->reads();
+                             const Clock::time_point end = Clock::now() + 10 * kShort;
+                             while (Clock::now() < end) std::this_thread::yield();
+                             EXPECT_EQ(sampler_->reads(), first);
+                             EXPECT_EQ(other_->reads(), second);
+                             return OkStatus();
+                           })
+                  .ok());
+  WaitForNews();  // the thread goes on
+}
+
+// The sampler aborts where two read at once.
 TEST_F(StallSamplerTest, SamplesOfManyCallersComeOneAfterTheOtherWhateverTheThreadDoes) {
   constexpr int kCallers = 4, kEach = 50;
-  for (const double share : {0.0, 0.5, 1.0}) {
-    Start(share, milliseconds(0));
+  for (const bool on : {false, true}) {
+    Start(on, kShort);
     std::atomic<int> inside{0}, most{0};
     std::vector<std::thread> callers;
     for (int i = 0; i < kCallers; ++i) {
@@ -242,53 +253,46 @@ TEST_F(StallSamplerTest, SamplesOfManyCallersComeOneAfterTheOtherWhateverTheThre
     }
     for (std::thread& caller : callers) caller.join();
     EXPECT_EQ(most, 1);
-    stalls_.reset();
-    EXPECT_EQ(sampler_->starts(), sampler_->stops());
   }
 }
 
-TEST_F(StallSamplerTest, AllDevicesWaitForASampleOfOne) {
-  Start(1, kForever, {backend_.get(), second_.get()});
-  other_->WaitForStarts(1);
-  ASSERT_TRUE(stalls_
-                  ->Sample(*second_,
-                           [&] {
-                             EXPECT_EQ(sampler_->starts(), sampler_->stops());
-                             return OkStatus();
-                           })
-                  .ok());
-  EXPECT_EQ(other_->stops(), 2);
-}
-
-TEST_F(StallSamplerTest, AWindowEndsWithTheWorkThatFailed) {
-  sampler_->SetSamples(SamplesOf(0, {1, 0}));
-  Start(0, kShort);
-  const StatusOr<PcSamples> none =
-      stalls_->Sample(*backend_, [] { return Cancelled("the work was"); });
+TEST_F(StallSamplerTest, SamplesOfWorkThatFailedAreTheTotals) {
+  Start(false, kShort);
+  const StatusOr<PcSamples> none = stalls_->Sample(*backend_, [&] {
+    sampler_->AnswerNext(SamplesOf(0, {1, 0}));
+    return Cancelled("the work was");
+  });
   EXPECT_EQ(none.status().message(), "the work was");
-  EXPECT_EQ(sampler_->stops(), 1);
-  EXPECT_EQ(Total(0, "long_scoreboard"), 1) << "what was sampled until then";
+  EXPECT_EQ(Total(0, "long_scoreboard"), 1);
 }
 
-TEST_F(StallSamplerTest, WorkWithoutAWindowIsNotDone) {
-  Start(0, kShort);
-  sampler_->SetStart(Unavailable("another profiler"));
+TEST_F(StallSamplerTest, TheWorksErrorGoesBeforeTheSamplers) {
+  Start(false, kShort);
+  sampler_->AnswerNext(PcSamples{});
+  sampler_->AnswerNext(Internal("no device"));
+  EXPECT_EQ(stalls_->Sample(*backend_, [] { return Unavailable("lost"); }).status().message(),
+            "lost");
+  EXPECT_THAT(failures(), ElementsAre(Pair(0, "no device")));
+}
+
+TEST_F(StallSamplerTest, WorkIsNotDoneWhereTheDeviceCannotBeRead) {
+  Start(false, kShort);
+  sampler_->SetSamples(Unavailable("another profiler"));
   const StatusOr<PcSamples> none = stalls_->Sample(*backend_, [] {
     ADD_FAILURE() << "it began";
     return OkStatus();
   });
   EXPECT_EQ(none.status().message(), "another profiler");
   EXPECT_THAT(failures(), ElementsAre(Pair(0, "another profiler")));
-  sampler_->SetStart(OkStatus());
+  sampler_->SetSamples(PcSamples{});
   EXPECT_TRUE(stalls_->Sample(*backend_, Nothing).ok()) << "the place is free again";
 }
 
 TEST_F(StallSamplerTest, SamplesThatCannotBeReadAreTheCallersErrorToo) {
-  Start(0, kShort);
-  sampler_->SetSamples(ResourceExhausted("too many samples"));
+  Start(false, kShort);
+  sampler_->AnswerNext(PcSamples{});
+  sampler_->AnswerNext(ResourceExhausted("too many samples"));
   EXPECT_EQ(stalls_->Sample(*backend_, Nothing).status().message(), "too many samples");
-  EXPECT_EQ(stalls_->totals().sampled, Nanoseconds(0));
-  sampler_->SetSamples(PcSamples{});
   EXPECT_TRUE(stalls_->Sample(*backend_, Nothing).ok());
 }
 
@@ -300,15 +304,15 @@ TEST_F(StallSamplerTest, TotalsAreByKernelAndReasonOverFunctionsAndRanges) {
   samples.functions.push_back(SamplesOf(kSumPartsKernel, {0, 0}).functions[0]);
   samples.functions.push_back({.kernel = 0, .ranges = {}});
   samples.dropped = 6;
-  sampler_->SetSamples(samples);
-  Start(0, kShort);
-  for (int window = 1; window <= 2; ++window) {
+  Start(false, kShort);
+  for (int times = 1; times <= 2; ++times) {
+    sampler_->AnswerNext(samples);
     ASSERT_TRUE(stalls_->Sample(*backend_, Nothing).ok());
     const StallTotals totals = stalls_->totals();
-    EXPECT_EQ(totals.dropped, 6 * window);
-    EXPECT_THAT(totals.samples, ElementsAre(Pair(Pair(1, "long_scoreboard"), 12 * window),
-                                            Pair(Pair(1, "selected"), window),
-                                            Pair(Pair(kOtherKernel, "selected"), 2 * window)));
+    EXPECT_EQ(totals.dropped, 6 * times);
+    EXPECT_THAT(totals.samples, ElementsAre(Pair(Pair(1, "long_scoreboard"), 12 * times),
+                                            Pair(Pair(1, "selected"), times),
+                                            Pair(Pair(kOtherKernel, "selected"), 2 * times)));
   }
 }
 

@@ -71,7 +71,7 @@ TEST_F(ProfileTest, HasThePlanItsMedianAndWhatWasSampledMeanwhile) {
   EXPECT_EQ(profile.reasons, sampler_->reasons());
   ASSERT_EQ(profile.samples.functions.size(), 1U);
   EXPECT_EQ(profile.samples.functions[0].kernel, 4);
-  EXPECT_EQ(sampler_->stops(), 1) << "one window";
+  EXPECT_EQ(sampler_->reads(), 2) << "before and after";
   EXPECT_EQ(backend_.timed().size(), 1U) << "one timer";
   EXPECT_THAT(observer_.results(), ElementsAre(TuningResult::kOk));
   EXPECT_FALSE(observer_.measuring_now);
@@ -103,7 +103,7 @@ TEST_F(ProfileTest, RefusalsSayWhichFieldAndStartNothing) {
   run = RunOf(problem_);
   run.problems.push_back(problem_);
   EXPECT_EQ(field(std::move(run), StatusCode::kInvalidArgument), "problem");
-  EXPECT_EQ(sampler_->starts(), 0);
+  EXPECT_EQ(sampler_->reads(), 0);
   EXPECT_THAT(backend_.timed(), IsEmpty());
 }
 
@@ -123,17 +123,17 @@ TEST_F(ProfileTest, OtherRunsWaitTheirTurn) {
   EXPECT_TRUE(ended.get().ok());
 }
 
-TEST_F(ProfileTest, CancelEndsItSoonWithItsWindow) {
+TEST_F(ProfileTest, CancelEndsItSoonAndReadsWhatWasSampled) {
   backend_.HoldTimers();
   ProfileRun run = RunOf(problem_);
   run.duration = kForever;
   std::stop_source stop = run.stop;
   std::future<Status> ended = Profiled(std::move(run));
   backend_.WaitForTimers(1);
-  EXPECT_EQ(sampler_->starts(), 1);
+  EXPECT_EQ(sampler_->reads(), 1);
   stop.request_stop();
   EXPECT_EQ(ended.get().code(), StatusCode::kCancelled);
-  EXPECT_EQ(sampler_->stops(), 1);
+  EXPECT_EQ(sampler_->reads(), 2);
   EXPECT_THAT(profiles_, IsEmpty());
   EXPECT_THAT(observer_.results(), ElementsAre(TuningResult::kCancelled));
   backend_.ReleaseTimers();
@@ -160,7 +160,7 @@ TEST_F(ProfileTest, DrainEndsItAndRefusesTheNext) {
   const Status status = ended.get();
   EXPECT_EQ(status.code(), StatusCode::kUnavailable);
   EXPECT_EQ(status.message(), "the server is draining") << "it has learnt nothing to save";
-  EXPECT_EQ(sampler_->stops(), 1);
+  EXPECT_EQ(sampler_->reads(), 2);
   EXPECT_THAT(observer_.results(), ElementsAre(TuningResult::kDrained));
   EXPECT_EQ(RefusedProfile(RunOf(problem_)).code(), StatusCode::kUnavailable);
 }
@@ -179,11 +179,11 @@ TEST_F(ProfileTest, ALostDeviceIsSaidWhateverItsSamplerSays) {
   EXPECT_EQ(RefusedProfile(RunOf(problem_)).code(), StatusCode::kUnavailable);
 }
 
-TEST_F(ProfileTest, AWindowThatDoesNotOpenOrCannotBeReadIsTheRunsError) {
-  sampler_->SetStart(Unavailable("another profiler"));
+TEST_F(ProfileTest, ADeviceThatCannotBeReadBeforeOrAfterIsTheRunsError) {
+  sampler_->AnswerNext(Unavailable("another profiler"));
   EXPECT_EQ(Profiled(RunOf(problem_)).get().message(), "another profiler");
-  sampler_->SetStart(OkStatus());
-  sampler_->SetSamples(ResourceExhausted("too many samples"));
+  sampler_->AnswerNext(PcSamples{});
+  sampler_->AnswerNext(ResourceExhausted("too many samples"));
   const Status status = Profiled(RunOf(problem_)).get();
   EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
   EXPECT_EQ(status.message(), "too many samples");
@@ -191,19 +191,19 @@ TEST_F(ProfileTest, AWindowThatDoesNotOpenOrCannotBeReadIsTheRunsError) {
   EXPECT_THAT(observer_.results(), ElementsAre(TuningResult::kFailed, TuningResult::kFailed));
 }
 
-TEST_F(ProfileTest, NoWindowIsOpenedWhereThereIsNoTimer) {
+TEST_F(ProfileTest, NothingIsReadWhereThereIsNoTimer) {
   backend_.FailNextTimer(ResourceExhausted("no memory now"));
   EXPECT_EQ(Profiled(RunOf(problem_)).get().message(), "no memory now");
-  EXPECT_EQ(sampler_->starts(), 0);
+  EXPECT_EQ(sampler_->reads(), 0);
 }
 
 TEST_F(ProfileTest, AServerThatAlwaysSamplesProfilesAllTheSame) {
   tuner_.reset();
-  StallSampler always({&backend_}, {.share = 1, .period = kForever}, nullptr);
+  StallSampler always({&backend_}, {.on = true, .period = kShort}, nullptr);
   tuner_ = std::make_unique<Tuner>(
       std::vector<TuningDevice>{{.backend = &backend_, .planner = &planner_}}, nullptr, nullptr, "",
       &always);
-  sampler_->WaitForStarts(1);
+  sampler_->WaitForReads(1);
   EXPECT_TRUE(Profiled(RunOf(problem_)).get().ok());
   tuner_.reset();
 }
