@@ -146,7 +146,7 @@ struct ClientStatistics {
   double flops = 0, kernel_seconds = 0;
   std::vector<ClientKernelStatistics> kernels;
   bool pc_sampling_up = false;    // the program counters of every device are sampled
-  double pc_sampled_seconds = 0;  // for so long, over all devices
+  double pc_sampled_seconds = 0;  // whose samples were read, over all devices
   std::vector<ClientKernelStallSamples> stall_samples;
 };
 

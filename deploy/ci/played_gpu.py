@@ -40,14 +40,13 @@ GAUGES = {  # of device 0
     "gemmd_gpu_sm_clock_hertz": 1.5e9, "gemmd_gpu_memory_clock_hertz": 3.1e9, "gemmd_gpu_sample_age_seconds": 0.4,
 }
 THROTTLE, PLAYED_REASON = "gemmd_gpu_throttle_reason", "sw_power_cap"
-# Samples of warps a second, by kernel and reason; in a hundredth of wall time.
+# Samples of warps a second, by kernel and reason.
 STALL_SAMPLES = "gemmd_kernel_stall_samples_total"
 PLAYED_STALLS = {
     ("tma_pingpong_128x128x64", "long_scoreboard"): 2000, ("tma_pingpong_128x128x64", "selected"): 6000,
     ("tma_wgmma_64x64x128", "long_scoreboard"): 9000, ("tma_wgmma_64x64x128", "barrier"): 600,
     ("tma_wgmma_64x64x128", "selected"): 400, ("sum_parts", "long_scoreboard"): 50,
 }
-PLAYED_SHARE = 0.01
 SAMPLE = re.compile(r"^(gemmd_\w+)(?:\{(.*)\})? \S+$")
 
 
@@ -65,7 +64,7 @@ def played_value(metric, labels, seconds):
     if metric == "gemmd_pc_sampling_up":
         return 1
     if metric == "gemmd_pc_sampling_seconds_total":
-        return seconds * PLAYED_SHARE
+        return seconds
     kernel = labels.get("kernel")
     if metric == "gemmd_kernel_flops_total":
         runs = [p for (name, _), p in PLAYED.items() if name == kernel]

@@ -205,8 +205,8 @@ KERNELS = Dashboard(
             Panel("Foremost reasons", "The three that each kernel is found at most, selected included.", "percentunit",
                   (Query(f"topk by (kernel) (3, {busy(reasons('kernel'))})", "{{kernel}}: {{reason}}"),),
                   absent=NO_SAMPLES),
-            Panel("Time sampled", "Of wall time and of all devices, pc-sampling's share, and more while a problem is "
-                  "profiled. Zero: sampling is off, or the log says what is in the way.", "percentunit",
+            Panel("Time sampled", "Of wall time and of all devices: all of it, whatever the rate, but for what could not "
+                  "be read. Zero: sampling is off, or the log says what is in the way.", "percentunit",
                   (Query(ratio(rate("gemmd_pc_sampling_seconds_total", "instance"),
                                f"count by (instance) (gemmd_device_info{{{SERVER}}})"), "{{instance}}"),),
                   absent=NO_SAMPLES),

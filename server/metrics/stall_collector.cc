@@ -17,7 +17,7 @@ std::vector<MetricFamily> StallCollector::Collect() const {
                   "is off, or something is in the way that the log names.");
   AddGauge(up, {}, totals.up ? 1 : 0);
   MetricFamily seconds = CounterFamily("gemmd_pc_sampling_seconds_total",
-                                       "Time in which program counters were sampled, over all "
+                                       "Time whose samples of program counters were read, over all "
                                        "devices.");
   AddCounter(seconds, {}, std::chrono::duration<double>(totals.sampled).count());
   MetricFamily dropped = CounterFamily("gemmd_pc_sampling_dropped_samples_total",
