@@ -235,7 +235,7 @@ TEST_F(StallSamplerTest, NoDeviceIsReadDuringASampleOfOne) {
 TEST_F(StallSamplerTest, SamplesOfManyCallersComeOneAfterTheOtherWhateverTheThreadDoes) {
   constexpr int kCallers = 4, kEach = 50;
   for (const bool on : {false, true}) {
-    Start(on, kShort);
+    Start(on, milliseconds(0));
     std::atomic<int> inside{0}, most{0};
     std::vector<std::thread> callers;
     for (int i = 0; i < kCallers; ++i) {
