@@ -243,6 +243,14 @@ class Stat:
                      fontsize=points, weight="bold")
 
 
+def in_order(text):
+    """Numbers by value, before names."""
+    try:
+        return (0, float(text), "")
+    except ValueError:
+        return (1, 0.0, text)
+
+
 class Table:
     def __init__(self, panel, source):
         self.unit, cells = unit_of(panel), {}
@@ -257,7 +265,7 @@ class Table:
                 cells.setdefault(row, {})[column] = value
         self.columns = list(dict.fromkeys(itertools.chain.from_iterable(cells.values())))
         if matrix:
-            self.columns.sort(key=float)
+            self.columns.sort(key=in_order)
         self.heads = [name for name, _ in next(iter(cells), ())]
         self.rows = sorted(cells.items())
 

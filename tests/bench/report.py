@@ -20,7 +20,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "tests" / "bench" / "results"
-DOCUMENTS = ["README.md", "kernels/README.md", "server/README.md"]
+DOCUMENTS = ["README.md", "kernels/README.md", "server/README.md", "docs/observability.md"]
 BLOCK = re.compile(r"(<!-- table: ([^>]*?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 
@@ -112,10 +112,35 @@ def probe_cost(_):
     mean = geometric_mean([line["ratio"] for line in lines])
     rows = [[f"geometric mean of {len(lines)}", "", "", "", "", "", "", "", f"{mean:.4f}"]]
     for line in sorted(lines, key=lambda line: -line["ratio"])[:10]:
-        rows.append([line.get("shape", ""), line["dtype"], line["layout"], extents(line), line["kernel"],
+        rows.append([line["shape"], line["dtype"], line["layout"], extents(line), line["kernel"],
                      str(line["stages"]), f"{line['off_us']:.2f}", f"{line['on_us']:.2f}", f"{line['ratio']:.4f}"])
     return table(["shape", "dtype", "layout", "M N K", "kernel", "S", "off us", "on us", "on / off"],
                  rows) + measured_on(lines)
+
+
+def stall_check(_):
+    """One product at each stage count: the probe's waits, where samples lie, and the profiler's figures."""
+    lines = load("stall-check")
+
+    def percent(value):
+        return f"{100 * value:.0f}"
+
+    rows = [[str(line["stages"]), f"{line['us']:.0f}", percent(line["wait_full"]), percent(line["wait_empty"]),
+             percent(line["samples_at_full"]), percent(line["samples_at_math"]), percent(line["ncu_long_scoreboard"]),
+             percent(line["ncu_tensor_active"])] for line in lines]
+    header = ["S", "us", "wait full, % of main loop", "wait empty, %", "samples at the full wait, %",
+              "samples at tensor math, %", "Nsight: long scoreboard, % of samples", "Nsight: tensor pipe active, %"]
+    return (table(header, rows) + f"\n{lines[0]['m']} x {lines[0]['n']} x {lines[0]['k']}, {lines[0]['dtype']}, "
+            f"{lines[0]['kernel']}." + measured_on(lines))
+
+
+def scrape_load(_):
+    """Products a second without scrapes and with one every 100 ms."""
+    rows = [[f"{line['m']}^3 {line['dtype']}, {line['callers']} callers", f"{line['off_per_second']:.0f}",
+             f"{line['on_per_second']:.0f}", f"{line['ratio']:.3f}", f"{line['ratio_p25']:.3f} to {line['ratio_p75']:.3f}",
+             f"{line['scrape_ms']:.1f}"] for line in load("scrape-load")]
+    return table(["load", "products/s", "while scraped", "ratio", "middle half of pairs", "ms a scrape"],
+                 rows) + measured_on(load("scrape-load"))
 
 
 def latency(_):
@@ -257,7 +282,8 @@ def fixed_stages(_):
                   "gain of the constant"], rows) + measured_on(lines)
 
 
-TABLES = {"shapes": shapes, "batches": batches, "calibration": calibration, "stage-sweep": stage_sweep, "selection": selection, "probe-cost": probe_cost,
+TABLES = {"shapes": shapes, "batches": batches, "calibration": calibration, "stage-sweep": stage_sweep, "selection": selection,
+          "probe-cost": probe_cost, "stall-check": stall_check, "scrape-load": scrape_load,
           "latency": latency, "shape-classes": shape_classes, "plan-gains": plan_gains,
           "fixed-stages": fixed_stages, "sum-spread": sum_spread}
 
