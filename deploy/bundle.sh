@@ -61,6 +61,16 @@ copy_libraries() {
   done | awk '$2 == "=>" {print $1, $3}' | sort -u)
 }
 
+# copy_cupti: CUPTI, which a server built with CUDA looks for by name, and what CUPTI looks for; where the
+# toolkit has them. Without it the server only samples no program counters.
+copy_cupti() {
+  local library name
+  library=$(sed -n 's/^CUDA_cupti_LIBRARY:FILEPATH=//p' "$build_dir/CMakeCache.txt")
+  for name in libcupti.so.13 libnvperf_host.so libnvperf_target.so; do
+    if [[ -n $library && -e ${library%/*}/$name ]]; then cp -L "${library%/*}/$name" "$stage/lib/$name"; fi
+  done
+}
+
 # Fails where a program would still take a library, other than the host's, from outside the bundle.
 check_closed() {
   local name path
@@ -106,6 +116,7 @@ for name in "${benchmarks[@]}"; do
   if [[ -x $build_dir/bin/$name ]]; then copy_program "$build_dir/bin/$name"; fi
 done
 copy_libraries
+copy_cupti
 check_closed
 
 # Sorted names, no owner and one time: the same build makes the same tar.
