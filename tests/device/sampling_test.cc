@@ -42,7 +42,7 @@ double ShareOf(const PcSamples& samples, CodeKind kind) {
          static_cast<double>(SamplesOf(samples, kRow));
 }
 
-class SamplingTest : public testing::Test {
+class SamplingTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     StatusOr<std::unique_ptr<Backend>> made = MakeCudaBackend(0, {.lanes = 1,

@@ -27,7 +27,7 @@ GemmProblem ProblemToProfile() {
   return WithPackedLayouts(problem);
 }
 
-class ClientProfileTest : public testing::Test {
+class ClientProfileTest : public ::testing::Test {
  protected:
   ClientProfileTest() : server_("client_profile_test") {
     client_ = *GemmClient::Create({.target = server_.target()});

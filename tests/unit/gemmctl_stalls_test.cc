@@ -15,7 +15,7 @@
 namespace gemmd {
 namespace {
 
-class GemmctlStallsTest : public testing::Test {
+class GemmctlStallsTest : public ::testing::Test {
  protected:
   GemmctlStallsTest() : server_("gemmctl_stalls_test") {}
 
