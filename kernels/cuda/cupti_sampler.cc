@@ -165,7 +165,10 @@ class CuptiSampler : public PcSampler {
     enabled_ = true;
     RETURN_IF_ERROR(FindReasons());
     kept_ = std::make_unique<Records>(kPcs, reasons_.size());
-    read_ = std::make_unique<Records>(kPcs, reasons_.size());
+    {
+      MutexLock lock(mu_);
+      read_ = std::make_unique<Records>(kPcs, reasons_.size());
+    }
     return Configure();
   }
 
