@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/core/quantile.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/handles.h"
@@ -66,7 +67,7 @@ StatusOr<double> SecondsOfLaunch(const GemmProblem& problem, const Plan& plan,
 
 double Median(std::vector<double> values) {
   std::ranges::sort(values);
-  return values[values.size() / 2];
+  return Quantile(values, 0.5);
 }
 
 Status MeasureCost(const Shape& shape, const RandomPattern& pattern, const ShapesOptions& options,

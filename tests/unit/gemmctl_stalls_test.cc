@@ -9,30 +9,14 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/support/fake_tuner.h"
-#include "tests/support/gemmctl_run.h"
+#include "tests/support/gemmctl_fixture.h"
 
 namespace gemmd {
 namespace {
 
-class GemmctlStallsTest : public ::testing::Test {
+class GemmctlStallsTest : public GemmctlFixture {
  protected:
-  GemmctlStallsTest() : server_("gemmctl_stalls_test") {}
-
-  std::vector<std::string> Args(const std::vector<std::string>& words) const {
-    std::vector<std::string> args = {"--server", server_.target()};
-    args.insert(args.end(), words.begin(), words.end());
-    return args;
-  }
-  void ExpectRefused(const std::vector<std::string>& words, const std::string& says) {
-    Gemmctl run(Args(words));
-    EXPECT_EQ(run.ExitCode(), 1) << run.output();
-    EXPECT_NE(run.output().find(says), std::string::npos) << says << ": " << run.output();
-    EXPECT_EQ(fake_.calls(), 0) << says;
-  }
-
-  FakeTunerServer server_;
-  FakeTuner& fake_ = server_.tuner();
+  GemmctlStallsTest() : GemmctlFixture("gemmctl_stalls_test") {}
 };
 
 bool Has(const Gemmctl& run, const std::string& text) {

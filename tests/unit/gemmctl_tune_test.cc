@@ -12,8 +12,7 @@
 #include <unistd.h>
 
 #include "proto/convert.h"
-#include "tests/support/fake_tuner.h"
-#include "tests/support/gemmctl_run.h"
+#include "tests/support/gemmctl_fixture.h"
 
 namespace gemmd {
 namespace {
@@ -62,26 +61,15 @@ v1::StudyPoint Point(const v1::Problem& problem, int stages, int median_ns) {
   return point;
 }
 
-class GemmctlTuneTest : public ::testing::Test {
+class GemmctlTuneTest : public GemmctlFixture {
  protected:
-  GemmctlTuneTest() : server_("gemmctl_tune_test") { std::filesystem::create_directory(folder_); }
+  GemmctlTuneTest() : GemmctlFixture("gemmctl_tune_test") {
+    std::filesystem::create_directory(folder_);
+  }
   ~GemmctlTuneTest() override { std::filesystem::remove_all(folder_); }
 
-  std::vector<std::string> Args(const std::vector<std::string>& words) const {
-    std::vector<std::string> args = {"--server", server_.target()};
-    args.insert(args.end(), words.begin(), words.end());
-    return args;
-  }
-  void ExpectRefused(const std::vector<std::string>& words, const std::string& says) {
-    Gemmctl run(Args(words));
-    EXPECT_EQ(run.ExitCode(), 1) << run.output();
-    EXPECT_NE(run.output().find(says), std::string::npos) << says << ": " << run.output();
-    EXPECT_EQ(fake_.calls(), 0) << says;
-  }
   std::string Path(const std::string& name) const { return folder_ + "/" + name; }
 
-  FakeTunerServer server_;
-  FakeTuner& fake_ = server_.tuner();
   const std::string folder_ =
       ::testing::TempDir() + "gemmctl_tune_files." + std::to_string(getpid());
 };
