@@ -1,7 +1,10 @@
 #include "server/metrics/prometheus_observer.h"
 
 #include <chrono>
+#include <initializer_list>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "server/engine/totals.h"
@@ -25,46 +28,14 @@ std::vector<double> ByteBounds() { return GeometricBounds(1024, 4, 12); }   // 1
 
 double Seconds(Nanoseconds time) { return std::chrono::duration<double>(time).count(); }
 
-prometheus::Labels SlotLabels(const LaunchSlot& slot) {
-  return {{"kernel", std::string(kKernelTable[slot.row].name)},
-          {"stages", std::to_string(slot.stages)}};
-}
+using MoreLabel = std::pair<const char*, std::string_view>;
 
-// Whether one stage more fits on some device, and on every one, that may have the kernel. A block
-// has 99 KiB of shared memory at least on devices since sm_80; only Hopper runs the TMA kernels.
-bool MayFitMore(const LaunchSlot& slot) {
-  const KernelConfig& config = kKernelTable[slot.row].config;
-  return slot.stages < config.max_stages && SmemBytes(config, slot.stages + 1) <= kHopperSmemBytes;
-}
-bool MustFitMore(const LaunchSlot& slot) {
-  constexpr int64_t kLeastSmemBytes = 99 * 1024;
-  const KernelConfig& config = kKernelTable[slot.row].config;
-  return MayFitMore(slot) && (config.family == Family::kTmaWgmma ||
-                              SmemBytes(config, slot.stages + 1) <= kLeastSmemBytes);
-}
-
-// Whether the planner can answer so.
-bool CanBePlanned(const LaunchSlot& slot, PlanSource source, StageLimit limit) {
-  if (slot.stages == 0) return limit == StageLimit::kNone;
-  // What a measurement chose says so, also where the request left the stages open.
-  if (limit == StageLimit::kMeasured) return source != PlanSource::kModel;
-  if (source == PlanSource::kMeasured) return false;
-  const KernelConfig& config = kKernelTable[slot.row].config;
-  const bool tma = config.family == Family::kTmaWgmma;
-  switch (limit) {
-    case StageLimit::kNone:
-    case StageLimit::kMeasured: return false;
-    case StageLimit::kForced: return source == PlanSource::kForced;
-    case StageLimit::kKTiles: return true;
-    case StageLimit::kSharedMemory: return !MustFitMore(slot);
-    // A TMA kernel has one block an SM at any stage count.
-    case StageLimit::kResidency: return !tma && MayFitMore(slot);
-    // Of those the model takes fewer only where one more would cost the buffers for a whole tile.
-    case StageLimit::kModel:
-      return MayFitMore(slot) && (!tma || (StoresTileAtOnce(config, slot.stages) &&
-                                           !StoresTileAtOnce(config, slot.stages + 1)));
-  }
-  return false;
+prometheus::Labels SlotLabels(int slot, std::initializer_list<MoreLabel> more = {}) {
+  const LaunchSlot at = SlotAt(slot);
+  prometheus::Labels labels = {{"kernel", std::string(kKernelTable[at.row].name)},
+                               {"stages", std::to_string(at.stages)}};
+  for (const auto& [name, value] : more) labels.emplace(name, value);
+  return labels;
 }
 
 constexpr std::array<const char*, 8> kPhaseNames = {"decode", "queue",  "plan", "stage",
@@ -74,8 +45,7 @@ constexpr std::array<const char*, 8> kPhaseNames = {"decode", "queue",  "plan", 
 
 PrometheusObserver::PrometheusObserver(prometheus::Registry& registry) {
   MakeRequestSeries(registry);
-  MakeLaunchSeries(registry);
-  MakePlanSeries(registry);
+  MakeLaunchFamilies(registry);
 }
 
 void PrometheusObserver::MakeRequestSeries(prometheus::Registry& registry) {
@@ -107,79 +77,42 @@ void PrometheusObserver::MakeRequestSeries(prometheus::Registry& registry) {
   }
 }
 
-void PrometheusObserver::MakeLaunchSeries(prometheus::Registry& registry) {
-  auto& launches = BuildCounter()
+void PrometheusObserver::MakeLaunchFamilies(prometheus::Registry& registry) {
+  families_ = {
+      .launches = &BuildCounter()
                        .Name("gemmd_kernel_launches_total")
                        .Help("Kernel launches that ended, failed ones included.")
-                       .Register(registry);
-  auto& durations = BuildHistogram()
+                       .Register(registry),
+      .durations = &BuildHistogram()
                         .Name("gemmd_kernel_duration_seconds")
                         .Help("Device time of the kernel, by device events.")
-                        .Register(registry);
-  auto& stalls = BuildCounter()
+                        .Register(registry),
+      .stalls = &BuildCounter()
                      .Name("gemmd_kernel_stall_cycles_total")
-                     .Help(
-                         "Cycles that thread blocks waited: for a stage to arrive (full), for a "
-                         "stage to be free (empty).")
-                     .Register(registry);
-  auto& cycles = BuildCounter()
+                     .Help("Cycles that thread blocks waited: for a stage to arrive (full), for a "
+                           "stage to be free (empty).")
+                     .Register(registry),
+      .cycles = &BuildCounter()
                      .Name("gemmd_kernel_cycles_total")
-                     .Help(
-                         "Cycles of thread blocks in the main loop, waits included, and in the "
-                         "epilogue.")
-                     .Register(registry);
+                     .Help("Cycles of thread blocks in the main loop, waits included, and in the "
+                           "epilogue.")
+                     .Register(registry),
+      .plans = &BuildCounter()
+                    .Name("gemmd_plan_selected_total")
+                    .Help("Plans that ran: their kernel, where they came from, and what bound the "
+                          "stage count.")
+                    .Register(registry),
+  };
+  empty_plans_ = &families_.plans->Add({{"kernel", std::string(Plan{}.kernel())},
+                                        {"stages", "0"},
+                                        {"source", std::string(Name(PlanSource::kModel))},
+                                        {"limit", std::string(Name(StageLimit::kNone))}});
   stall_records_dropped_ =
       &BuildCounter()
            .Name("gemmd_kernel_stall_records_dropped_total")
            .Help("Launches whose cycle counters could not be their own, and were counted nowhere.")
            .Register(registry)
            .Add({});
-  for (int slot = 0; slot < kLaunchSlots; ++slot) {
-    const LaunchSlot at = SlotAt(slot);
-    const auto labels = [&at](const char* name, const char* value) {
-      prometheus::Labels all = SlotLabels(at);
-      all.emplace(name, value);
-      return all;
-    };
-    PerLaunch& launch = launches_[static_cast<size_t>(slot)];
-    launch.launches = &launches.Add(SlotLabels(at));
-    launch.duration = &durations.Add(SlotLabels(at), KernelBounds());
-    if (at.stages == 0) continue;
-    launch.wait_full = &stalls.Add(labels("wait", "full"));
-    launch.wait_empty = &stalls.Add(labels("wait", "empty"));
-    launch.mainloop = &cycles.Add(labels("part", "mainloop"));
-    launch.epilogue = &cycles.Add(labels("part", "epilogue"));
-  }
-}
-
-void PrometheusObserver::MakePlanSeries(prometheus::Registry& registry) {
-  auto& plans = BuildCounter()
-                    .Name("gemmd_plan_selected_total")
-                    .Help(
-                        "Plans that ran: their kernel, where they came from, and what bound the "
-                        "stage count.")
-                    .Register(registry);
-  const auto add = [&plans](prometheus::Labels labels, PlanSource source, StageLimit limit) {
-    labels.emplace("source", Name(source));
-    labels.emplace("limit", Name(limit));
-    return &plans.Add(labels);
-  };
-  for (int slot = 0; slot < kLaunchSlots; ++slot) {
-    const LaunchSlot at = SlotAt(slot);
-    auto& counters = launches_[static_cast<size_t>(slot)].plans;
-    for (size_t source = 0; source < kSources; ++source) {
-      for (size_t limit = 0; limit < kLimits; ++limit) {
-        const auto from = static_cast<PlanSource>(source);
-        const auto bound = static_cast<StageLimit>(limit);
-        if (CanBePlanned(at, from, bound)) {
-          counters[source][limit] = add(SlotLabels(at), from, bound);
-        }
-      }
-    }
-  }
-  empty_plans_ = add({{"kernel", std::string(Plan{}.kernel())}, {"stages", "0"}},
-                     PlanSource::kModel, StageLimit::kNone);
-
   auto& flops = BuildCounter()
                     .Name("gemmd_kernel_flops_total")
                     .Help("Floating-point operations of products that ended well.")
@@ -188,6 +121,35 @@ void PrometheusObserver::MakePlanSeries(prometheus::Registry& registry) {
     if (kKernelTable[row].config.family == Family::kEpilogueOnly) continue;
     flops_[row] = &flops.Add({{"kernel", std::string(kKernelTable[row].name)}});
   }
+}
+
+PrometheusObserver::PerLaunch& PrometheusObserver::LaunchOf(int slot) {
+  PerLaunch& launch = launches_[static_cast<size_t>(slot)];
+  std::call_once(launch.made, [&] {
+    launch.launches = &families_.launches->Add(SlotLabels(slot));
+    launch.duration = &families_.durations->Add(SlotLabels(slot), KernelBounds());
+    if (SlotAt(slot).stages == 0) return;
+    launch.wait_full = &families_.stalls->Add(SlotLabels(slot, {{"wait", "full"}}));
+    launch.wait_empty = &families_.stalls->Add(SlotLabels(slot, {{"wait", "empty"}}));
+    launch.mainloop = &families_.cycles->Add(SlotLabels(slot, {{"part", "mainloop"}}));
+    launch.epilogue = &families_.cycles->Add(SlotLabels(slot, {{"part", "epilogue"}}));
+  });
+  return launch;
+}
+
+prometheus::Counter& PrometheusObserver::PlanCounter(int slot, PlanSource source,
+                                                     StageLimit limit) {
+  std::atomic<prometheus::Counter*>& counter =
+      launches_[static_cast<size_t>(slot)]
+          .plans[static_cast<size_t>(source)][static_cast<size_t>(limit)];
+  prometheus::Counter* made = counter.load(std::memory_order_acquire);
+  if (made == nullptr) {
+    // The family answers all who come at once with the same counter.
+    made =
+        &families_.plans->Add(SlotLabels(slot, {{"source", Name(source)}, {"limit", Name(limit)}}));
+    counter.store(made, std::memory_order_release);
+  }
+  return *made;
 }
 
 void PrometheusObserver::Admitted(const GemmRequest& request) {
@@ -221,10 +183,8 @@ void PrometheusObserver::ObserveLaunch(const GemmRequest& request, const GemmRes
     if (result.status.ok()) empty_plans_->Increment();
     return;
   }
-  const PerLaunch& launch = launches_[static_cast<size_t>(slot)];
-  prometheus::Counter* const selected =
-      launch.plans[static_cast<size_t>(plan.source)][static_cast<size_t>(plan.limit)];
-  if (selected != nullptr) selected->Increment();
+  const PerLaunch& launch = LaunchOf(slot);
+  PlanCounter(slot, plan.source, plan.limit).Increment();
   prometheus::Counter* const flops = flops_[static_cast<size_t>(plan.row)];
   if (flops != nullptr) flops->Increment(FlopsDone(request, result));
   launch.launches->Increment();

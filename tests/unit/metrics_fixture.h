@@ -12,6 +12,7 @@
 #include <prometheus/metric_family.h>
 #include <prometheus/registry.h>
 
+#include "kernels/plan/tuned_planner.h"
 #include "server/metrics/call_metrics.h"
 #include "server/metrics/pool_collector.h"
 #include "server/metrics/prometheus_observer.h"
@@ -100,6 +101,62 @@ class MetricsTest : public ::testing::Test {
     engine_->StartDrain();
     EXPECT_FALSE(engine_->Submit(MakeRequest(std::make_shared<Call>(), {})).ok());
     engine_->WaitIdle(SteadyClock::time_point::max());
+  }
+
+  // Tells the observer of every plan that the planner makes for an H200, whatever a request asks
+  // for. Returns how many they were.
+  int RunEveryPlan() {
+    TunedPlanner planner(H200Traits());
+    int plans = 0;
+    // Every 5th plan, so that each kernel has a measured one.
+    const auto learn = [&](const GemmProblem& problem) {
+      TuningEntry entry{problem, {}};
+      const std::vector<Plan> candidates = planner.model().Candidates(problem);
+      for (size_t i = 0; i < candidates.size(); i += 5) {
+        entry.plans.push_back({candidates[i], 1e-3 / static_cast<double>(i + 1)});
+      }
+      planner.Learn(std::move(entry));
+    };
+    const auto run = [&](const GemmProblem& problem, const PlanConstraints& constraints) {
+      const StatusOr<Plan> plan = planner.PlanFor(problem, constraints);
+      if (!plan.ok()) return;
+      GemmRequest request;
+      request.problem = problem;
+      GemmResult result;
+      result.plan = *plan;
+      observer_.Completed(request, result);
+      ++plans;
+    };
+    for (const DType type : {DType::kF16, DType::kF32}) {
+      for (const int64_t k : {0, 1, 40, 200, 5000}) {
+        for (const int64_t m : {0, 1, 300, 8000}) {
+          GemmProblem problem;
+          problem.m = problem.n = m;
+          problem.k = k;
+          problem.type_a = problem.type_b = problem.type_d = type;
+          problem = WithPackedLayouts(problem);
+          for (const bool measured : {false, true}) {
+            if (measured) learn(problem);
+            run(problem, {});
+            for (int row = 0; row < kKernelRows; ++row) {
+              run(problem, {.row = row, .stages = {}, .split_k = {}});
+              for (int stages = 1; stages <= 8; ++stages) {
+                run(problem, {.row = row, .stages = stages, .split_k = {}});
+              }
+            }
+          }
+        }
+      }
+    }
+    return plans;
+  }
+
+  // A launch of a kernel with a ring, whose cycles were counted.
+  void RunARing() {
+    GemmResult result;
+    result.plan = {.row = 1, .stages = 4, .limit = StageLimit::kResidency};
+    result.stalls = {.measured = true, .mainloop = 1, .k_tiles = 1};
+    observer_.Completed({}, result);
   }
 
   const std::shared_ptr<prometheus::Registry> registry_ = std::make_shared<prometheus::Registry>();

@@ -1,7 +1,9 @@
+#include <atomic>
 #include <map>
 #include <memory>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -9,7 +11,6 @@
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
-#include "kernels/plan/tuned_planner.h"
 #include "server/metrics/metric_text.h"
 #include "server/metrics/metrics_server.h"
 #include "tests/support/http_get.h"
@@ -84,49 +85,8 @@ TEST_F(MetricsTest, CountADroppedStallRecordAndNothingOfIt) {
   }
 }
 
-TEST_F(MetricsTest, HaveASeriesForEveryPlanOfThePlanner) {
-  TunedPlanner planner(H200Traits());
-  int plans = 0;
-  // Every 5th plan, so that each kernel has a measured one.
-  const auto learn = [&](const GemmProblem& problem) {
-    TuningEntry entry{problem, {}};
-    const std::vector<Plan> candidates = planner.model().Candidates(problem);
-    for (size_t i = 0; i < candidates.size(); i += 5) {
-      entry.plans.push_back({candidates[i], 1e-3 / static_cast<double>(i + 1)});
-    }
-    planner.Learn(std::move(entry));
-  };
-  const auto run = [&](const GemmProblem& problem, const PlanConstraints& constraints) {
-    const StatusOr<Plan> plan = planner.PlanFor(problem, constraints);
-    if (!plan.ok()) return;
-    GemmRequest request;
-    request.problem = problem;
-    GemmResult result;
-    result.plan = *plan;
-    observer_.Completed(request, result);
-    ++plans;
-  };
-  for (const DType type : {DType::kF16, DType::kF32}) {
-    for (const int64_t k : {0, 1, 40, 200, 5000}) {
-      for (const int64_t m : {0, 1, 300, 8000}) {
-        GemmProblem problem;
-        problem.m = problem.n = m;
-        problem.k = k;
-        problem.type_a = problem.type_b = problem.type_d = type;
-        problem = WithPackedLayouts(problem);
-        for (const bool measured : {false, true}) {
-          if (measured) learn(problem);
-          run(problem, {});
-          for (int row = 0; row < kKernelRows; ++row) {
-            run(problem, {.row = row, .stages = {}, .split_k = {}});
-            for (int stages = 1; stages <= 8; ++stages) {
-              run(problem, {.row = row, .stages = stages, .split_k = {}});
-            }
-          }
-        }
-      }
-    }
-  }
+TEST_F(MetricsTest, CountEveryPlanOfThePlanner) {
+  const int plans = RunEveryPlan();
   double counted = 0;
   for (const auto& family : registry_->Collect()) {
     if (family.name != "gemmd_plan_selected_total") continue;
@@ -134,6 +94,35 @@ TEST_F(MetricsTest, HaveASeriesForEveryPlanOfThePlanner) {
   }
   EXPECT_GT(plans, 400);
   EXPECT_EQ(counted, plans);
+}
+
+TEST_F(MetricsTest, LoseNoFirstLaunchOfManyAtOnce) {
+  constexpr int kThreads = 8;
+  GemmResult result;
+  result.plan = {.row = 1, .stages = 4, .limit = StageLimit::kResidency};
+  result.stalls = {.measured = true, .wait_full = 10, .mainloop = 300, .k_tiles = 5};
+  std::atomic<int> waiting{kThreads};
+  std::vector<std::thread> lanes;
+  for (int i = 0; i < kThreads; ++i) {
+    lanes.emplace_back([&] {
+      waiting.fetch_sub(1);
+      while (waiting.load() > 0) std::this_thread::yield();
+      observer_.Completed({}, result);
+    });
+  }
+  for (std::thread& lane : lanes) lane.join();
+  const Families families = registry_->Collect();
+  const Labels launch = {{"kernel", "cp_async_128x128x64"}, {"stages", "4"}};
+  const auto with = [&](Labels more) {
+    more.insert(launch.begin(), launch.end());
+    return more;
+  };
+  EXPECT_EQ(ValueOf(families, "gemmd_kernel_launches_total", launch), kThreads);
+  EXPECT_EQ(ValueOf(families, "gemmd_kernel_stall_cycles_total", with({{"wait", "full"}})),
+            10 * kThreads);
+  EXPECT_EQ(ValueOf(families, "gemmd_plan_selected_total",
+                    with({{"source", "model"}, {"limit", "residency"}})),
+            kThreads);
 }
 
 TEST_F(MetricsTest, CountCallsByMethodAndCode) {
