@@ -1,7 +1,7 @@
 """Plays a GPU: the exposition of a gemmd on the CPU, with the numbers of some CUDA kernels moving.
 
-The gauges of a GPU, which a server on the CPU does not have, are put in; their names and labels are those
-that tests/golden/metrics.txt and the server's source have.
+What a server on the CPU does not have is put in: launches of CUDA kernels, the gauges of a GPU, samples of warps.
+Names and labels are those that tests/golden and the server's source have.
 """
 
 import dataclasses
@@ -48,6 +48,8 @@ PLAYED_STALLS = {
     ("tma_wgmma_64x64x128", "selected"): 400, ("sum_parts", "long_scoreboard"): 50,
 }
 SAMPLE = re.compile(r"^(gemmd_\w+)(?:\{(.*)\})? \S+$")
+LABEL = re.compile(r'(\w+)="((?:\\.|[^"\\])*)"')
+BOUND = re.compile(r'^gemmd_kernel_duration_seconds_bucket\{.*le="([^"]+)"', re.M)
 
 
 def throttle_reasons(root):
@@ -58,36 +60,45 @@ def throttle_reasons(root):
 
 
 def played_value(metric, labels, seconds):
-    """The value after `seconds` of play, or None where the series is not played."""
+    """The value after `seconds` of play of a series that any server has, or None where it is not played."""
     if metric in ("gemmd_device_memory_bytes", "gemmd_pinned_memory_bytes"):
         return PLAYED_BYTES[labels["state"]]
     if metric == "gemmd_pc_sampling_up":
         return 1
     if metric == "gemmd_pc_sampling_seconds_total":
         return seconds
-    kernel = labels.get("kernel")
     if metric == "gemmd_kernel_flops_total":
-        runs = [p for (name, _), p in PLAYED.items() if name == kernel]
+        runs = [p for (name, _), p in PLAYED.items() if name == labels["kernel"]]
         return sum(p.launches_a_second for p in runs) * seconds * PLAYED_FLOPS if runs else None
-    play = PLAYED.get((kernel, labels.get("stages")))
-    if play is None:
-        return None
-    launches = play.launches_a_second * seconds
-    cycles = launches * play.cycles
-    match metric:
-        case "gemmd_kernel_launches_total" | "gemmd_kernel_duration_seconds_count":
-            return launches
-        case "gemmd_kernel_duration_seconds_sum":
-            return launches * play.seconds
-        case "gemmd_kernel_duration_seconds_bucket":
-            return launches if float(labels["le"]) >= play.seconds else 0
-        case "gemmd_kernel_stall_cycles_total":
-            return cycles * {"full": play.full, "empty": play.empty}[labels["wait"]]
-        case "gemmd_kernel_cycles_total":
-            return cycles * {"mainloop": 1, "epilogue": play.epilogue}[labels["part"]]
-        case "gemmd_plan_selected_total" if (labels["source"], labels["limit"]) == ("model", "k_tiles"):
-            return launches
     return None
+
+
+def launches(seconds, bounds):
+    """The exposition of the launches after `seconds` of play. `bounds`: those of the histogram, as texts."""
+    for (kernel, stages), play in PLAYED.items():
+        count, labels = play.launches_a_second * seconds, f'kernel="{kernel}",stages="{stages}"'
+        cycles = count * play.cycles
+        yield f"gemmd_kernel_launches_total{{{labels}}} {count!r}"
+        yield f"gemmd_kernel_duration_seconds_count{{{labels}}} {count!r}"
+        yield f"gemmd_kernel_duration_seconds_sum{{{labels}}} {count * play.seconds!r}"
+        yield from (f'gemmd_kernel_duration_seconds_bucket{{{labels},le="{bound}"}} '
+                    f"{count if float(bound) >= play.seconds else 0.0!r}" for bound in bounds)
+        yield f'gemmd_kernel_stall_cycles_total{{{labels},wait="full"}} {cycles * play.full!r}'
+        yield f'gemmd_kernel_stall_cycles_total{{{labels},wait="empty"}} {cycles * play.empty!r}'
+        yield f'gemmd_kernel_cycles_total{{{labels},part="mainloop"}} {cycles!r}'
+        yield f'gemmd_kernel_cycles_total{{{labels},part="epilogue"}} {cycles * play.epilogue!r}'
+        yield f'gemmd_plan_selected_total{{{labels},source="model",limit="k_tiles"}} {count!r}'
+
+
+def unknown_labels(lines):
+    """Of series that gemmd does not export so, by tests/golden/launch_labels.txt."""
+    golden = {(name, label): values for name, label, *values in
+              map(str.split, (ROOT / "tests/golden/launch_labels.txt").read_text().splitlines())}
+    for line in lines:
+        name, labels = SAMPLE.match(line).groups()
+        name = re.sub("_(sum|count|bucket)$", "", name)
+        yield from (f'{name} never has {label}="{value}"' for label, value in LABEL.findall(labels)
+                    if label != "le" and value not in golden.get((name, label), ()))
 
 
 def gauges():
@@ -109,16 +120,18 @@ def stall_samples(seconds):
 def playing(text_of):
     """Returns text_of with the GPU's numbers in it: no series is there that gemmd does not export."""
     start, gpu = time.monotonic(), list(gauges())
+    if unknown := list(unknown_labels(launches(0, ()))):
+        raise ValueError("; ".join(unknown))
 
     def played():
-        seconds, lines = time.monotonic() - start, []
-        for line in text_of().splitlines():
+        seconds, lines, text = time.monotonic() - start, [], text_of()
+        for line in text.splitlines():
             if sample := SAMPLE.match(line):
-                labels = dict(re.findall(r'(\w+)="((?:\\.|[^"\\])*)"', sample.group(2) or ""))
-                value = played_value(sample.group(1), labels, seconds)
+                value = played_value(sample.group(1), dict(LABEL.findall(sample.group(2) or "")), seconds)
                 line = line if value is None else f"{line.rpartition(' ')[0]} {value!r}"
             lines.append(line)
-        return "\n".join([*lines, *gpu, *stall_samples(seconds)]) + "\n"
+        bounds = dict.fromkeys(BOUND.findall(text))
+        return "\n".join([*lines, *gpu, *launches(seconds, bounds), *stall_samples(seconds)]) + "\n"
 
     return played
 

@@ -4,8 +4,8 @@
   deploy/ci/prometheus_rules.py ROOT [SCRAPE]
 
 Rules, tests and runbooks may name only what gemmd exports: metrics and labels by tests/golden/metrics.txt, values
-of labels by SCRAPE, the text of /metrics of a server; the reasons of a GPU, which a server on the CPU has none of,
-by the source. Every alert has a runbook, a test in which it fires
+of labels by SCRAPE, the text of /metrics of a server; those of launches, which it has of what it has launched
+alone, by tests/golden/launch_labels.txt; the reasons of a GPU, which a server on the CPU has none of, by the source. Every alert has a runbook, a test in which it fires
 and one in which it does not; every recording rule has a test of its value.
 """
 
@@ -40,9 +40,9 @@ def level(record):
 
 
 class Exported:
-    """Which metrics there are, their labels, and the values of those where a scrape tells."""
+    """Which metrics there are, their labels, and the values of those where a scrape or `launches` tells."""
 
-    def __init__(self, golden, scrape, jobs, records, reasons):
+    def __init__(self, golden, launches, scrape, jobs, records, reasons):
         self.of = {name: TARGET_LABELS for name in TARGET_METRICS}
         self.of.update((name, level(name)) for name in records)
         for line in golden.splitlines():
@@ -54,10 +54,13 @@ class Exported:
             else:
                 self.of[name] = labels
         self.values = collections.defaultdict(set)  # by (metric, label), and by ("", label) of any
-        for name, labels in re.findall(r"^(\w+)\{(.*)\} ", scrape, re.M):
-            for label, value in re.findall(r'(\w+)="((?:\\.|[^"\\])*)"', labels):
-                self.values[name, label].add(value)
-                self.values["", label].add(value)
+        values = [(name, label, value) for name, labels in re.findall(r"^(\w+)\{(.*)\} ", scrape, re.M)
+                  for label, value in re.findall(r'(\w+)="((?:\\.|[^"\\])*)"', labels)]
+        values += [(name, label, value) for name, label, *all_there_are in map(str.split, launches.splitlines())
+                   for value in all_there_are]
+        for name, label, value in values:
+            self.values[name, label].add(value)
+            self.values["", label].add(value)
         self.values["", "job"] = set(jobs)
         self.values["gemmd_gpu_throttle_reason", "reason"] |= reasons
 
@@ -112,7 +115,8 @@ class Folder:
         self.records = {rule["record"]: Expression(rule["expr"]) for rule in rules if "record" in rule}
         self.alerts = {rule["alert"]: Expression(rule["expr"]) for rule in rules if "alert" in rule}
         self.alert_rules = {rule["alert"]: rule for rule in rules if "alert" in rule}
-        self.exported = Exported((root / "tests/golden/metrics.txt").read_text(), scrape,
+        golden = root / "tests/golden"
+        self.exported = Exported((golden / "metrics.txt").read_text(), (golden / "launch_labels.txt").read_text(), scrape,
                                  [job["job_name"] for job in config["scrape_configs"]], self.records,
                                  throttle_reasons(root))
 

@@ -97,7 +97,7 @@ make_tree() {
   rm -rf "$1"
   mkdir -p "$1"/{deploy,tests/golden,server/metrics}
   cp -r "$root_dir/deploy/prometheus" "$1/deploy"
-  cp "$root_dir/tests/golden/metrics.txt" "$1/tests/golden"
+  cp "$root_dir"/tests/golden/{metrics,launch_labels}.txt "$1/tests/golden"
   cp "$root_dir/server/metrics/gpu_collector.cc" "$1/server/metrics"
 }
 
@@ -134,8 +134,6 @@ gemmd_rejected_total{reason="queue_bytes"} 0
 gemmd_rejected_total{reason="reply_bytes"} 0
 gemmd_rejected_total{reason="invalid"} 0
 gemmd_rejected_total{reason="device_lost"} 0
-gemmd_kernel_stall_cycles_total{wait="full"} 0
-gemmd_kernel_stall_cycles_total{wait="empty"} 0
 gemmd_tuning_saves_total{result="ok"} 0
 gemmd_tuning_saves_total{result="failed"} 0
 METRICS

@@ -1,8 +1,9 @@
-// The golden list is rewritten from what the code exports by
+// The golden lists are rewritten from what the code exports by
 //   GEMMD_UPDATE_GOLDEN=1 build/cpu/bin/metrics_test
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <set>
 #include <sstream>
@@ -51,6 +52,40 @@ std::set<std::string> ShapeOf(const Families& families) {
     }
   }
   return lines;
+}
+
+// "name label value value..." a label of what is exported from a kernel's first launch on.
+std::set<std::string> LaunchLabels(const Families& families) {
+  std::map<std::string, std::set<std::string>> values;
+  for (const auto& family : families) {
+    for (const auto& metric : family.metric) {
+      const Labels labels = LabelsOf(metric);
+      if (labels.count("stages") == 0) continue;
+      for (const auto& [name, value] : labels) values[family.name + " " + name].insert(value);
+    }
+  }
+  std::set<std::string> lines;
+  for (const auto& [label, all] : values) {
+    std::string line = label;
+    for (const std::string& value : all) line += " " + value;
+    lines.insert(line);
+  }
+  return lines;
+}
+
+// The lines of a golden file, which `exported` replaces where an update is asked for.
+std::set<std::string> GoldenLines(const std::string& name, const std::set<std::string>& exported) {
+  const std::string path = std::string(GEMMD_GOLDEN_DIR) + "/" + name;
+  if (std::getenv("GEMMD_UPDATE_GOLDEN") != nullptr) {
+    std::ofstream file(path);
+    for (const std::string& line : exported) file << line << "\n";
+    EXPECT_TRUE(file.flush().good()) << path;
+  }
+  std::ifstream file(path);
+  EXPECT_TRUE(file.good()) << path;
+  std::set<std::string> golden;
+  for (std::string line; std::getline(file, line);) golden.insert(line);
+  return golden;
 }
 
 // A generous bound of what a driver names.
@@ -115,17 +150,15 @@ TEST_F(MetricNamesTest, ExportExactlyTheGoldenNamesTypesAndLabels) {
   RunOneOfEachKind();
   RunARing();
   const std::set<std::string> exported = ShapeOf(ScrapeAll());
-  const std::string path = std::string(GEMMD_GOLDEN_DIR) + "/metrics.txt";
-  if (std::getenv("GEMMD_UPDATE_GOLDEN") != nullptr) {
-    std::ofstream file(path);
-    for (const std::string& line : exported) file << line << "\n";
-    ASSERT_TRUE(file.flush().good()) << path;
-  }
-  std::ifstream file(path);
-  ASSERT_TRUE(file.good()) << path;
-  std::set<std::string> golden;
-  for (std::string line; std::getline(file, line);) golden.insert(line);
-  EXPECT_EQ(exported, golden);
+  EXPECT_EQ(exported, GoldenLines("metrics.txt", exported));
+}
+
+TEST_F(MetricNamesTest, LabelLaunchesByTheGoldenValues) {
+  Start();
+  RunOneOfEachKind();
+  RunEveryPlan();
+  const std::set<std::string> values = LaunchLabels(registry_->Collect());
+  EXPECT_EQ(values, GoldenLines("launch_labels.txt", values));
 }
 
 TEST_F(MetricNamesTest, AreNamedByTheRulesOfPrometheus) {
