@@ -2,7 +2,7 @@
 #pragma once
 
 #include "client/gemm_client.h"
-#include "client/json.h"
+#include "kernels/core/json.h"
 
 namespace gemmd {
 

@@ -12,9 +12,9 @@
 
 #include "client/client_json.h"
 #include "client/gemm_client.h"
-#include "client/json.h"
 #include "client/problem_list.h"
-#include "client/text.h"
+#include "kernels/core/json.h"
+#include "kernels/core/tables.h"
 #include "kernels/core/text.h"
 
 namespace gemmd::ctl {

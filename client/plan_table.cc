@@ -1,6 +1,6 @@
 #include "client/plan_table.h"
 
-#include "client/text.h"
+#include "kernels/core/tables.h"
 
 namespace gemmd {
 namespace {

@@ -4,8 +4,8 @@
 #include <optional>
 #include <utility>
 
-#include "client/text.h"
 #include "kernels/core/checked.h"
+#include "kernels/core/tables.h"
 #include "kernels/core/text.h"
 
 namespace gemmd {

@@ -9,7 +9,7 @@
 
 #include "client/client_json.h"
 #include "client/plan_table.h"
-#include "client/text.h"
+#include "kernels/core/tables.h"
 #include "kernels/core/text.h"
 
 namespace gemmd {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "client/gemm_client.h"
-#include "client/json.h"
+#include "kernels/core/json.h"
 
 namespace gemmd {
 

@@ -5,7 +5,8 @@
 #include <cmath>
 #include <limits>
 
-#include "client/text.h"
+#include "kernels/core/svg.h"
+#include "kernels/core/tables.h"
 
 namespace gemmd {
 namespace {
@@ -19,24 +20,6 @@ constexpr int kMarkers = 4;
 constexpr double kLeft = 90, kTop = 60, kPlotWidth = 640, kPlotHeight = 420;
 constexpr double kRight = kLeft + kPlotWidth;
 constexpr double kLegendLine = 24, kLegendWidth = 360;
-
-std::string Escape(const std::string& text) {
-  std::string out;
-  for (const char ch : text) {
-    const auto byte = static_cast<unsigned char>(ch);
-    switch (ch) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '"': out += "&quot;"; break;
-      // XML refuses most control characters, and what is not UTF-8.
-      default: out += byte < 0x20 || byte > 0x7e ? '?' : ch;
-    }
-  }
-  return out;
-}
-
-std::string Px(double value) { return Fixed(value, 1); }
 
 // 1, 2 or 5 times a power of ten: the largest that is not above `value`, or the smallest that is
 // not below it.
@@ -84,8 +67,8 @@ class Plot {
     std::string text =
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"" +
-        Px(width) + "\" height=\"" + Px(height) + "\" viewBox=\"0 0 " + Px(width) + " " +
-        Px(height) +
+        SvgNumber(width) + "\" height=\"" + SvgNumber(height) + "\" viewBox=\"0 0 " +
+        SvgNumber(width) + " " + SvgNumber(height) +
         "\" font-family=\"sans-serif\" font-size=\"14\">\n"
         "<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n" +
         Label(kLeft + kPlotWidth / 2, 32, "middle", Title(), 18);
@@ -111,14 +94,14 @@ class Plot {
 
   static std::string Label(double x, double y, const char* anchor, const std::string& text,
                            int size = 14) {
-    return "<text x=\"" + Px(x) + "\" y=\"" + Px(y) + "\" text-anchor=\"" + anchor +
-           "\" font-size=\"" + std::to_string(size) + "\" fill=\"#222222\">" + Escape(text) +
+    return "<text x=\"" + SvgNumber(x) + "\" y=\"" + SvgNumber(y) + "\" text-anchor=\"" + anchor +
+           "\" font-size=\"" + std::to_string(size) + "\" fill=\"#222222\">" + SvgText(text) +
            "</text>\n";
   }
 
   static std::string Line(double x1, double y1, double x2, double y2, const std::string& style) {
-    return "<line x1=\"" + Px(x1) + "\" y1=\"" + Px(y1) + "\" x2=\"" + Px(x2) + "\" y2=\"" +
-           Px(y2) + "\" " + style + "/>\n";
+    return "<line x1=\"" + SvgNumber(x1) + "\" y1=\"" + SvgNumber(y1) + "\" x2=\"" + SvgNumber(x2) +
+           "\" y2=\"" + SvgNumber(y2) + "\" " + style + "/>\n";
   }
 
   std::string Axes() const {
@@ -137,11 +120,13 @@ class Plot {
       text += Label(X(stages), kTop + kPlotHeight + 20, "middle", std::to_string(stages));
       if (stages > most_stages_ - step) break;
     }
-    text += "<rect x=\"" + Px(kLeft) + "\" y=\"" + Px(kTop) + "\" width=\"" + Px(kPlotWidth) +
-            "\" height=\"" + Px(kPlotHeight) + "\" fill=\"none\" stroke=\"#222222\"/>\n";
+    text += "<rect x=\"" + SvgNumber(kLeft) + "\" y=\"" + SvgNumber(kTop) + "\" width=\"" +
+            SvgNumber(kPlotWidth) + "\" height=\"" + SvgNumber(kPlotHeight) +
+            "\" fill=\"none\" stroke=\"#222222\"/>\n";
     text += Label(kLeft + kPlotWidth / 2, kTop + kPlotHeight + 46, "middle",
                   "stages S of the pipeline", 16);
-    text += "<g transform=\"translate(26 " + Px(kTop + kPlotHeight / 2) + ") rotate(-90)\">\n" +
+    text += "<g transform=\"translate(26 " + SvgNumber(kTop + kPlotHeight / 2) +
+            ") rotate(-90)\">\n" +
             Label(0, 0, "middle", "time of one product, microseconds (log scale)", 16) + "</g>\n";
     return text;
   }
@@ -151,7 +136,7 @@ class Plot {
     const auto polygon = [&](std::initializer_list<std::pair<double, double>> corners) {
       std::string points;
       for (const auto& [dx, dy] : corners) {
-        points += (points.empty() ? "" : " ") + Px(x + dx) + "," + Px(y + dy);
+        points += (points.empty() ? "" : " ") + SvgNumber(x + dx) + "," + SvgNumber(y + dy);
       }
       return "<polygon points=\"" + points + "\" " + fill + "/>\n";
     };
@@ -159,7 +144,9 @@ class Plot {
       case 1: return polygon({{-4.5, -4.5}, {4.5, -4.5}, {4.5, 4.5}, {-4.5, 4.5}});
       case 2: return polygon({{0, -6}, {5.5, 4}, {-5.5, 4}});
       case 3: return polygon({{0, -6}, {6, 0}, {0, 6}, {-6, 0}});
-      default: return "<circle cx=\"" + Px(x) + "\" cy=\"" + Px(y) + "\" r=\"5\" " + fill + "/>\n";
+      default:
+        return "<circle cx=\"" + SvgNumber(x) + "\" cy=\"" + SvgNumber(y) + "\" r=\"5\" " + fill +
+               "/>\n";
     }
   }
 
@@ -175,7 +162,8 @@ class Plot {
     for (const ClientStudyPoint& point : study_[index].points) {
       const double seconds = predicted ? point.plan.predicted_seconds : point.median_seconds;
       if (!Drawn(seconds)) continue;
-      points += (points.empty() ? "" : " ") + Px(X(point.plan.stages)) + "," + Px(Y(seconds * 1e6));
+      points += (points.empty() ? "" : " ") + SvgNumber(X(point.plan.stages)) + "," +
+                SvgNumber(Y(seconds * 1e6));
     }
     if (points.empty()) return "";
     return "<polyline points=\"" + points + "\" " + Stroke(index, predicted) + "/>\n";

@@ -7,8 +7,8 @@
 
 #include "client/client_json.h"
 #include "client/stall_report.h"
-#include "client/text.h"
 #include "client/tune_report.h"
+#include "kernels/core/tables.h"
 
 namespace gemmd {
 namespace {

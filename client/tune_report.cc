@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "client/client_json.h"
-#include "client/text.h"
+#include "kernels/core/tables.h"
 
 namespace gemmd {
 namespace {

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "client/gemm_client.h"
-#include "client/json.h"
 #include "client/problem_list.h"
+#include "kernels/core/json.h"
 
 namespace gemmd {
 

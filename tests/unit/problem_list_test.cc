@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "client/text.h"
+#include "kernels/core/tables.h"
 
 namespace gemmd {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "client/text.h"
+#include "kernels/core/tables.h"
 
 namespace gemmd {
 namespace {

@@ -1,4 +1,4 @@
-#include "client/json.h"
+#include "kernels/core/json.h"
 
 #include <cmath>
 #include <cstdio>

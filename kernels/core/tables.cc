@@ -1,4 +1,4 @@
-#include "client/text.h"
+#include "kernels/core/tables.h"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-// How gemmctl words quantities and lays out tables.
+// How quantities are worded and tables laid out for people.
 #pragma once
 
 #include <cstdint>
