@@ -15,7 +15,7 @@ declare -rA packages=(
     libgtest-dev libgmock-dev libbenchmark-dev
     python3 python3-numpy curl ca-certificates"
   [test]="prometheus"
-  [lint]="clang-format-14 clang-tidy-14 shellcheck git python3-yaml python3-jsonschema python3-pip"
+  [lint]="clang-format-14 clang-tidy-14 shellcheck git python3-yaml python3-jsonschema python3-pip spin"
   [bundle]="patchelf"
   [image]="buildah debootstrap util-linux iproute2 procps curl"
 )
