@@ -10,11 +10,11 @@
 
 namespace gemmd {
 
-// What a method does, and so which statuses it has.
+// What a method does, and so which statuses its calls usually end with.
 enum class CallKind : uint8_t {
   kProduct,
   kQuestion,  // about the server
-  kRun,       // of tuning or a study
+  kRun,       // of tuning, a study or a profile
   kOther,
   kUnbuilt,  // announced, and answers UNIMPLEMENTED
 };
@@ -35,7 +35,7 @@ inline constexpr CallMethod kCallMethods[] = {
     {"gemmd.v1.ServerService/GetStatistics", "GetStatistics", CallKind::kQuestion},
     {"gemmd.v1.ServerService/Tune", "Tune", CallKind::kRun},
     {"gemmd.v1.ServerService/Study", "Study", CallKind::kRun},
-    {"gemmd.v1.ServerService/Profile", "Profile", CallKind::kUnbuilt},
+    {"gemmd.v1.ServerService/Profile", "Profile", CallKind::kRun},
     {"gemmd.v1.TensorService/PutTensor", "PutTensor", CallKind::kUnbuilt},
     {"gemmd.v1.TensorService/GetTensor", "GetTensor", CallKind::kUnbuilt},
     {"gemmd.v1.TensorService/StatTensor", "StatTensor", CallKind::kUnbuilt},

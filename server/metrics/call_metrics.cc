@@ -8,7 +8,7 @@ namespace {
 
 using prometheus::BuildCounter;
 
-// Those that calls of a kind are answered with. One that is not here counts as UNKNOWN.
+// Those that calls of a kind are usually answered with.
 constexpr StatusCode kCommonCodes[] = {
     StatusCode::kOk,          StatusCode::kCancelled,         StatusCode::kUnknown,
     StatusCode::kOutOfRange,  StatusCode::kInvalidArgument,   StatusCode::kDeadlineExceeded,
@@ -45,23 +45,16 @@ CallMetrics::CallMetrics(prometheus::Registry& registry) {
                       .Name("gemmd_requests_started_total")
                       .Help("Calls that arrived, refused and unimplemented ones included.")
                       .Register(registry);
-  auto& ended = BuildCounter()
-                    .Name("gemmd_requests_total")
-                    .Help(
-                        "Calls that ended, by the status code they were answered with; CANCELLED "
-                        "also where no answer was possible.")
-                    .Register(registry);
+  ended_family_ = &BuildCounter()
+                       .Name("gemmd_requests_total")
+                       .Help(
+                           "Calls that ended, by the status code they were answered with; "
+                           "CANCELLED also where no answer was possible.")
+                       .Register(registry);
   for (size_t method = 0; method < kCallMethodCount; ++method) {
     const std::string name(kCallMethods[method].name);
     started_[method] = &started.Add({{"method", name}});
-    for (const StatusCode code : CodesOf(kCallMethods[method].kind)) {
-      ended_[method][Index(code)] =
-          &ended.Add({{"method", name}, {"code", std::string(StatusCodeName(code))}});
-    }
-    prometheus::Counter* const unknown = ended_[method][Index(StatusCode::kUnknown)];
-    for (prometheus::Counter*& counter : ended_[method]) {
-      if (counter == nullptr) counter = unknown;
-    }
+    for (const StatusCode code : CodesOf(kCallMethods[method].kind)) Ended(method, code);
   }
   auto& cancelled = BuildCounter()
                         .Name("gemmd_cancelled_total")
@@ -74,11 +67,23 @@ CallMetrics::CallMetrics(prometheus::Registry& registry) {
   }
 }
 
+prometheus::Counter& CallMetrics::Ended(size_t method, StatusCode code) {
+  std::atomic<prometheus::Counter*>& counter = ended_[method][Index(code)];
+  prometheus::Counter* made = counter.load(std::memory_order_acquire);
+  if (made == nullptr) {
+    // The family answers all who come at once with the same counter.
+    made = &ended_family_->Add({{"method", std::string(kCallMethods[method].name)},
+                                {"code", std::string(StatusCodeName(code))}});
+    counter.store(made, std::memory_order_release);
+  }
+  return *made;
+}
+
 void CallMetrics::CallStarted(int method) { started_[static_cast<size_t>(method)]->Increment(); }
 
 void CallMetrics::CallEnded(int method, StatusCode code) {
-  const size_t index = Index(code) < kCodes ? Index(code) : Index(StatusCode::kUnknown);
-  ended_[static_cast<size_t>(method)][index]->Increment();
+  const bool known = Index(code) < kCodes;
+  Ended(static_cast<size_t>(method), known ? code : StatusCode::kUnknown).Increment();
 }
 
 void CallMetrics::ProductCancelled(CancelPhase phase) {

@@ -1,13 +1,15 @@
 // Counts the calls of the wire, by method and status code.
 //
-// Every series is made at construction, and only those that can occur: a method that is not built
-// never answers OK.
+// The codes that a method usually answers with are there from the start, so that the first of each
+// is seen as an increase. Any other becomes a series when it first occurs.
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 
 #include <prometheus/counter.h>
+#include <prometheus/family.h>
 #include <prometheus/registry.h>
 
 #include "server/engine/call_observer.h"
@@ -26,9 +28,11 @@ class CallMetrics : public CallObserver {  // Thread-safe.
  private:
   static constexpr size_t kCodes = 17;  // StatusCode 0 .. 16
 
+  prometheus::Counter& Ended(size_t method, StatusCode code);
+
   std::array<prometheus::Counter*, kCallMethodCount> started_{};
-  // A code that the method has no series of shares that of UNKNOWN, so that none is lost.
-  std::array<std::array<prometheus::Counter*, kCodes>, kCallMethodCount> ended_{};
+  prometheus::Family<prometheus::Counter>* ended_family_ = nullptr;
+  std::array<std::array<std::atomic<prometheus::Counter*>, kCodes>, kCallMethodCount> ended_{};
   std::array<prometheus::Counter*, std::size(kCancelPhases)> cancelled_{};
 };
 

@@ -2,6 +2,8 @@
 
 #include <string_view>
 
+#include <grpcpp/server_context.h>
+
 namespace gemmd {
 namespace {
 
@@ -10,7 +12,8 @@ using grpc::experimental::InterceptionHookPoints;
 // Of one call, as long as it lives. gRPC runs the hooks of a call one after the other.
 class CallCounter final : public grpc::experimental::Interceptor {
  public:
-  CallCounter(CallObserver* observer, int method) : observer_(observer), method_(method) {
+  CallCounter(CallObserver* observer, int method, const grpc::ServerContextBase* context)
+      : observer_(observer), method_(method), context_(context) {
     observer_->CallStarted(method_);
   }
   // A call whose connection broke, or whose message the transport refused, may see no status.
@@ -20,7 +23,10 @@ class CallCounter final : public grpc::experimental::Interceptor {
 
   void Intercept(grpc::experimental::InterceptorBatchMethods* methods) override {
     if (methods->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_STATUS)) {
-      End(static_cast<StatusCode>(methods->GetSendStatus().error_code()));
+      const auto code = static_cast<StatusCode>(methods->GetSendStatus().error_code());
+      // So gRPC's own health service ends a watch whose caller has gone.
+      const bool gone = code == StatusCode::kUnknown && context_->IsCancelled();
+      End(gone ? StatusCode::kCancelled : code);
     }
     methods->Proceed();
   }
@@ -34,6 +40,7 @@ class CallCounter final : public grpc::experimental::Interceptor {
 
   CallObserver* const observer_;
   const int method_;
+  const grpc::ServerContextBase* const context_;  // gRPC's, as long as the call lives
   bool ended_ = false;
 };
 
@@ -45,7 +52,7 @@ class CallCounterFactory final : public grpc::experimental::ServerInterceptorFac
       grpc::experimental::ServerRpcInfo* info) override {
     std::string_view path = info->method() == nullptr ? "" : info->method();
     if (!path.empty() && path.front() == '/') path.remove_prefix(1);
-    return new CallCounter(observer_, CallMethodOf(path));
+    return new CallCounter(observer_, CallMethodOf(path), info->server_context());
   }
 
  private:

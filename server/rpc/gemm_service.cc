@@ -52,6 +52,12 @@ class GemmServiceImpl::Call final : public grpc::ServerUnaryReactor {
 
   // Empties `message`.
   void Start(grpc::ByteBuffer* message, SteadyClock::time_point deadline) {
+    // Not an empty one: none. There is nothing to refuse, and nobody who would hear of it.
+    if (!message->Valid()) {
+      return Refuse(SteadyClock::now() < deadline
+                        ? Cancelled("the call ended before its message had arrived")
+                        : DeadlineExceeded("deadline passed before the message had arrived"));
+    }
     StatusOr<DecodedGemm> decoded = Decode(message);
     if (!decoded.ok()) {
       service_->observer_->Rejected(RejectReason::kInvalid);
@@ -109,7 +115,7 @@ class GemmServiceImpl::Call final : public grpc::ServerUnaryReactor {
 
   // Views into request_.
   StatusOr<DecodedGemm> Decode(grpc::ByteBuffer* message) {
-    const size_t size = message->Valid() ? message->Length() : 0;
+    const size_t size = message->Length();
     if (!grpc::SerializationTraits<v1::GemmRequest>::Deserialize(message, &*request_).ok()) {
       return InvalidArgument(
           "request", "request of " + std::to_string(size) + " bytes is not a gemmd.v1.GemmRequest");

@@ -122,7 +122,7 @@ TEST_F(ScrapeTest, EveryCallIsCountedWhoeverRefusesIt) {
   ASSERT_FALSE(Raw("/gemmd.v1.GemmService/Gemm", "\x0a\xff\xff\x0f ..").ok());  // the parser
   ASSERT_FALSE(Raw("/gemmd.v1.GemmService/Gone", "").ok());                     // no such method
   ASSERT_FALSE(Raw("/no.such.Service/Gemm", "").ok());
-  grpc::ClientContext contexts[4];
+  grpc::ClientContext contexts[5];
   for (grpc::ClientContext& context : contexts) SetDeadline(&context);
   EXPECT_FALSE(stub_->GemmStream(&contexts[0])->Finish().ok());
   v1::TensorInfo tensor;
@@ -135,6 +135,9 @@ TEST_F(ScrapeTest, EveryCallIsCountedWhoeverRefusesIt) {
   EXPECT_EQ(Health(""), grpc::health::v1::HealthCheckResponse::SERVING);
   v1::Statistics statistics;
   ASSERT_TRUE(info_->GetStatistics(&contexts[3], {}, &statistics).ok());
+  v1::ProfileResponse profile;
+  EXPECT_EQ(info_->Profile(&contexts[4], {}, &profile).error_code(),
+            grpc::StatusCode::INVALID_ARGUMENT);
 
   const Samples samples = Read();
   EXPECT_EQ(Value(samples, Started("Gemm")), 4);
@@ -148,6 +151,8 @@ TEST_F(ScrapeTest, EveryCallIsCountedWhoeverRefusesIt) {
   }
   EXPECT_EQ(Value(samples, Ended("HealthCheck", "OK")), 1);
   EXPECT_EQ(Value(samples, Ended("GetStatistics", "OK")), 1);
+  EXPECT_EQ(Value(samples, Ended("Profile", "INVALID_ARGUMENT")), 1);
+  EXPECT_EQ(Value(samples, Ended("Profile", "UNKNOWN")), 0);
   EXPECT_EQ(Value(samples, "gemmd_rejected_total{reason=\"invalid\"}"), 2);
   EXPECT_EQ(Value(samples, "gemmd_request_duration_seconds_count"), 2);
   EXPECT_EQ(Value(samples, "gemmd_kernel_launches_total{kernel=\"openblas\",stages=\"0\"}"), 1);
@@ -185,6 +190,50 @@ TEST_F(ScrapeTest, EveryCallThatStartedEndsOnceWhateverTheTransportRefuses) {
       ASSERT_LT(SteadyClock::now(), limit) << name;
     }
   }
+}
+
+TEST_F(ScrapeTest, ACallThatEndsBeforeItsMessageIsNoBadRequest) {
+  StartOnCpu();
+  for (const bool gives_up : {true, false}) {
+    grpc::GenericStub generic(channel_);
+    grpc::ClientContext context;
+    SetDeadline(&context);
+    grpc::CompletionQueue queue;
+    const auto next = [&queue] {
+      void* tag = nullptr;
+      bool ok = false;
+      queue.Next(&tag, &ok);
+    };
+    const auto call = generic.PrepareCall(&context, "/gemmd.v1.GemmService/Gemm", &queue);
+    call->StartCall(nullptr);
+    next();
+    if (gives_up) {
+      context.TryCancel();
+    } else {
+      call->WritesDone(nullptr);
+      next();
+    }
+    grpc::Status status;
+    call->Finish(&status, nullptr);
+    next();
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::CANCELLED) << status.error_message();
+    UntilSampleIs(Ended("Gemm", "CANCELLED"), gives_up ? 1 : 2);
+  }
+  EXPECT_EQ(Value(Read(), "gemmd_rejected_total{reason=\"invalid\"}"), 0);
+  EXPECT_EQ(Value(Read(), Ended("Gemm", "INVALID_ARGUMENT")), 0);
+}
+
+TEST_F(ScrapeTest, AWatchThatItsCallerEndsIsCancelled) {
+  StartOnCpu();
+  const auto health = grpc::health::v1::Health::NewStub(channel_);
+  grpc::ClientContext context;
+  const auto watch = health->Watch(&context, {});
+  grpc::health::v1::HealthCheckResponse response;
+  ASSERT_TRUE(watch->Read(&response));
+  context.TryCancel();
+  EXPECT_FALSE(watch->Finish().ok());
+  UntilSampleIs(Ended("HealthWatch", "CANCELLED"), 1);
+  EXPECT_EQ(Value(Read(), Ended("HealthWatch", "UNKNOWN")), 0);
 }
 
 TEST_F(ScrapeTest, ProductsThatCallersGiveUpAreCountedByWhatTheyWereDoing) {
