@@ -42,7 +42,8 @@ void LogBackends(const BackendSet& set, spdlog::logger& log) {
   log.info("backend {} ({})", set.backends.front()->name(), set.reason);
   for (const auto& backend : set.backends) {
     const DeviceTraits& traits = backend->traits();
-    log.info("device {} \"{}\": {} lanes", traits.ordinal, traits.name, backend->usage().lanes);
+    log.info("device {} \"{}\": {}", traits.ordinal, traits.name,
+             Count(backend->usage().lanes, "lane"));
   }
 }
 

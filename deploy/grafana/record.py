@@ -105,6 +105,7 @@ def main():
     parser.add_argument("--prometheus", default="prometheus", metavar="PROGRAM")
     arguments, flags = parser.parse_known_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started ends
+    arguments.bin = arguments.bin.resolve()
     if arguments.out.exists():
         sys.exit(f"{arguments.out} is there already")
     arguments.out.mkdir(parents=True)

@@ -366,7 +366,8 @@ constexpr int64_t kMostProfileSeconds = 60;
 StatusOr<Nanoseconds> DecodeTime(const std::string& field, const google::protobuf::Duration& in,
                                  Nanoseconds least, int64_t most_seconds,
                                  const std::string& bound) {
-  const bool far = in.seconds() > most_seconds || in.seconds() < 0;
+  const bool whole = in.nanos() >= 0 && in.nanos() < 1'000'000'000;
+  const bool far = in.seconds() > most_seconds || in.seconds() < 0 || !whole;
   const Nanoseconds time =
       far ? Nanoseconds(-1) : std::chrono::seconds(in.seconds()) + Nanoseconds(in.nanos());
   if (time >= least && time <= std::chrono::seconds(most_seconds)) return time;

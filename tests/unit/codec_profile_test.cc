@@ -111,6 +111,8 @@ TEST(ProfileCodecTest, DurationsOutOfBoundsAreRefusedAndNeverOverflow) {
   constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
   for (const auto& [seconds, nanos] : {std::pair<int64_t, int32_t>{0, 0},
                                        {0, -1},
+                                       {1, -1},
+                                       {1, 1'000'000'000},
                                        {60, 1},
                                        {61, 0},
                                        {-1, 0},
