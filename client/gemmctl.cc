@@ -142,6 +142,7 @@ int main(int argc, char** argv) {
   ctl::AddProfile(&app, &context);
   ctl::AddStalls(&app, &context);
   ctl::AddHealth(&app, &context);
+  ctl::AddLab(&app, &context);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

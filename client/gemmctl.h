@@ -61,6 +61,7 @@ void AddTune(CLI::App* app, Context* context);
 void AddStudy(CLI::App* app, Context* context);
 void AddProfile(CLI::App* app, Context* context);
 void AddStalls(CLI::App* app, Context* context);
+void AddLab(CLI::App* app, Context* context);
 
 // Options that the verbs word alike.
 // An integer of type T in [low, high]; a refusal repeats what was typed.

@@ -5,7 +5,7 @@
   deploy/ci/layers.py --self-test prove that every rule can fail
 
 A module may use those to its left:
-  core | plan | backend | cpu, cuda, engine, sampling | backends, tuning, tuning_file | metrics, rpc | gemmd
+  core | plan | backend | cpu, cuda, engine, sampling | lab, backends, tuning, tuning_file | metrics, rpc | gemmd
 and the client only the core, the proto and what converts between the two (convert). Tests may use all of them.
 """
 
@@ -23,6 +23,7 @@ ALLOWED = {
     "backend": {"core", "plan"},
     "cpu": {"core", "plan", "backend"},
     "cuda": {"core", "plan", "backend"},
+    "lab": {"core", "plan", "backend", "cuda"},
     "engine": {"core", "plan", "backend"},
     "backends": {"core", "plan", "backend", "cpu", "cuda"},
     "sampling": {"core", "plan", "backend"},
@@ -44,6 +45,7 @@ MODULE_OF_PATH = {
     "kernels/pc_sampler.h": "backend",
     "kernels/cpu/": "cpu",
     "kernels/cuda/": "cuda",
+    "kernels/lab/": "lab",
     "kernels/": "backends",
     "server/engine/": "engine",
     "server/sampling/": "sampling",
@@ -60,18 +62,19 @@ MODULE_OF_PATH = {
 
 # Targets whose name is not that of their module.
 MODULE_OF_TARGET = {"gemmd": "gemmd", "gemmd_server": "gemmd", "gemmctl": "client",
-                    "gemmd_ctl": "client", "gemmd_cuda_sm90a": "cuda"}
+                    "gemmd_ctl": "client", "gemmd_cuda_sm90a": "cuda",
+                    "gemmd_lab_core": "lab", "gemmd_lab_device": "lab", "gemmd_lab_sm90a": "lab"}
 
 # Third-party headers -> modules (or path prefixes of tests and single files) that may include them.
 # server/server.cc puts the server together, so it knows what its parts are made of.
 HEADER_OWNERS = [
     (r"cblas|openblas|lapacke", {"cpu"}),
-    (r"cuda|cublas|nvml|cupti|cooperative_groups|mma\.h", {"cuda", "tests/"}),
+    (r"cuda|cublas|nvml|cupti|cooperative_groups|mma\.h", {"cuda", "lab", "tests/"}),
     (r"prometheus/", {"metrics", "tests/", "server/server.cc"}),
     (r"grpc", {"rpc", "client", "tests/", "server/server.cc", "server/log.cc"}),
     (r"google/protobuf", {"convert", "rpc", "client", "tuning_file", "tests/"}),
     (r"spdlog|fmt/", {"rpc", "metrics", "gemmd", "client", "tests/"}),
-    (r"CLI/", {"gemmd", "client", "tests/"}),
+    (r"CLI/", {"gemmd", "client", "lab", "tests/"}),
     (r"gtest|gmock|benchmark/", {"tests/"}),
 ]
 

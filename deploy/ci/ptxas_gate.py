@@ -16,7 +16,7 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-KERNELS = ROOT / "kernels" / "cuda"
+KERNELS = ROOT / "kernels"
 
 FUNCTION = re.compile(r"Function properties for (\S+)")
 COSTS = re.compile(

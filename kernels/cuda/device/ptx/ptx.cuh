@@ -40,6 +40,12 @@ __device__ __forceinline__ void cp_async_wait_group() {
   asm volatile("cp.async.wait_group %0;\n" ::"n"(kPending) : "memory");
 }
 
+// An arrival at `barrier`, in shared memory, when all copies of this thread so far have landed. It
+// is one of those that the barrier was made for.
+__device__ __forceinline__ void cp_async_mbarrier_arrive_noinc(uint32_t barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];\n" ::"r"(barrier) : "memory");
+}
+
 // Four 8x8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8.
 __device__ __forceinline__ void ldmatrix_x4(uint32_t (&r)[4], uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
@@ -88,12 +94,12 @@ __device__ __forceinline__ uint4 ld_global_nc_no_allocate_v4(const void* from) {
   return v;
 }
 
-// Low word of the SM's cycle counter: wraps every two seconds or so; differences are safe.
 // Adds without waiting for what was there. `address`: in shared memory.
 __device__ __forceinline__ void red_shared_add(uint32_t address, uint32_t value) {
   asm volatile("red.shared.add.u32 [%0], %1;\n" ::"r"(address), "r"(value) : "memory");
 }
 
+// Low word of the SM's cycle counter: wraps every two seconds or so; differences are safe.
 __device__ __forceinline__ uint32_t clock() {
   uint32_t cycles;
   asm volatile("mov.u32 %0, %%clock;\n" : "=r"(cycles)::"memory");

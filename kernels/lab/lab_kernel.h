@@ -1,0 +1,49 @@
+// What the laboratory's kernel is given. lab_ring.h says what it does.
+#pragma once
+
+#include <cstdint>
+
+#include <cuda.h>
+
+#include "kernels/lab/lab_ring.h"
+
+namespace gemmd::lab {
+
+struct LabParams {
+  CUtensorMap map;                  // of the array in boxes of a panel: TMA
+  const uint32_t* array = nullptr;  // the same: cp.async
+  int64_t ld = 0;                   // words of a row
+  int strips = 1;                   // rows of panels; block i walks strip i % strips
+  int panels = 1;                   // of a strip; step i reads panel i % panels
+  int steps = 1;                    // of a block
+  int stages = 2;
+  int stage_bytes = kPanelBytes;  // from slot to slot: more than a panel costs residency
+  int work = 0;                   // rounds a warp, behind each sum
+  uint32_t load_clocks = 0;       // at least, from a panel's issue to its being ready
+  uint32_t delay_clocks = 0;      // of the last warp, before it reads
+  bool loads = true;              // false: nothing is copied and no copy is waited for
+  bool consumes = true;           // false: nothing is read
+  uint32_t* sums = nullptr;       // [block][step][warp]; or null
+  uint32_t* trace = nullptr;      // of blocks below trace_blocks; or null
+  int trace_blocks = 0;
+  BlockReport* reports = nullptr;  // [block]
+};
+
+constexpr int64_t SmemBytes(const LabParams& p) {
+  return kFixedBytes + int64_t{p.stages} * p.stage_bytes;
+}
+
+// Any grid of kThreads threads, with kObserverThreads more where there is a trace. TMA is for sm_90
+// alone.
+const void* CpAsyncEntry(Fault fault);
+const void* TmaEntry(Fault fault);
+
+struct FillParams {
+  uint32_t* array = nullptr;
+  uint32_t words = 0;
+  uint32_t seed = 0;
+};
+inline constexpr int kFillThreads = 256;
+const void* FillEntry();  // any grid of kFillThreads threads
+
+}  // namespace gemmd::lab

@@ -1,0 +1,98 @@
+// The laboratory's ring: a ring of stages of which one edge at a time can be left out. Never part
+// of a server: the broken variants exist in the laboratory's programs alone.
+//
+// Each block walks panels of an array of random words. A step's panel is copied into a slot of the
+// ring, every warp sums its share of the panel, deterministically, and the slot is refilled with
+// the panel of `stages` steps later:
+//
+//   for each step:
+//     ready    the panel has landed, for all threads      (its copies' completion, a block barrier)
+//     consume  every warp reads its rows of the slot
+//     reuse    all warps have read the slot               (a block barrier)
+//     refill   the copies of step + stages are issued into the slot
+//
+// The production kernels' rings (device/pipeline.cuh, device/tma_pipeline.cuh) have the same two
+// edges, with fewer barriers.
+#pragma once
+
+#include <cstdint>
+
+// Of what host and device both compute.
+#ifdef __CUDACC__
+#define GEMMD_LAB_BOTH __host__ __device__
+#else
+#define GEMMD_LAB_BOTH
+#endif
+
+namespace gemmd::lab {
+
+enum class Mechanism : uint8_t { kCpAsync, kTma };
+inline constexpr int kMechanisms = 2;
+
+// What is left out; all else stays as it is. In the two faults of the ready edge a thread waits for
+// the copies behind its reading instead, so that nothing but the reading comes too early.
+enum class Fault : uint8_t {
+  kNone,
+  kNoReuse,             // the slot is refilled without waiting for its readers
+  kReuseAfterSome,      // all warps are waited for but the last
+  kNoReady,             // the slot is read without waiting for its panel
+  kIssueForCompletion,  // what is waited for is the issue of the copies, not their landing
+};
+inline constexpr int kFaults = 5;
+
+// A panel: 64 rows of 32 words of the array. In its slot, the 16-byte chunk c of row r lies at
+// c ^ (r % 8), as the tensor map's swizzle says; cp.async does the same by hand.
+inline constexpr int kPanelRows = 64;
+inline constexpr int kPanelRowWords = 32;
+inline constexpr int kPanelWords = kPanelRows * kPanelRowWords;
+inline constexpr int kPanelBytes = kPanelWords * 4;
+
+inline constexpr int kWarps = 4;  // each sums a quarter of the rows
+inline constexpr int kWarpWords = kPanelWords / kWarps;
+inline constexpr int kThreads = kWarps * 32;
+inline constexpr int kObserverThreads = 32;  // more, in launches with a trace: they see copies land
+inline constexpr int kMaxStages = 8;
+inline constexpr int kFixedBytes = 1024;  // barriers and notes, before the slots
+
+// What a slot holds before anything was copied into it.
+inline constexpr uint32_t kPoison = 0xffffffff;
+
+// A round of work behind the sum: x * kWorkFactor + kWorkTerm.
+inline constexpr uint32_t kWorkFactor = 1664525, kWorkTerm = 1013904223;
+
+// Moments of a step, as the first lane of a warp reads its SM's clock.
+enum class Moment : uint8_t {
+  kWait,    // the warp begins to wait for the panel
+  kReady,   // it may read
+  kRead,    // it has read, and done its work
+  kReuse,   // all have read: the slot may be refilled
+  kIssued,  // the copies of this step were issued; of the first warp
+  kLanded,  // they have landed; of the observer
+};
+inline constexpr int kMoments = 6;
+inline constexpr int kTraceWarps = kWarps + 1;  // with the observer
+
+// Words of a block's trace: [step][warp][moment]; what a warp has no part in is 0.
+GEMMD_LAB_BOTH constexpr int64_t TraceWords(int steps) {
+  return int64_t{steps} * kTraceWarps * kMoments;
+}
+
+// What a block reports, of its first thread. Clocks of the SM, from the first issue on.
+struct BlockReport {
+  uint32_t clocks = 0;      // of all steps
+  uint32_t wait_ready = 0;  // of these, in the ready edge
+  uint32_t wait_reuse = 0;  // and in the reuse edge
+  uint32_t sum = 0;         // of the first warp's sums: keeps the work alive
+};
+
+// The array's words: a function of the seed and the word's place, the same on host and device.
+GEMMD_LAB_BOTH constexpr uint32_t ArrayWord(uint32_t seed, uint32_t place) {
+  uint32_t x = place + seed * 0x9e3779b9U;
+  x = (x ^ x >> 16) * 0x85ebca6bU;
+  x = (x ^ x >> 13) * 0xc2b2ae35U;
+  return x ^ x >> 16;
+}
+// What word `word` of a panel counts for in the sum: odd, so that any one wrong word shows.
+GEMMD_LAB_BOTH constexpr uint32_t WordFactor(uint32_t word) { return 2 * word + 1; }
+
+}  // namespace gemmd::lab

@@ -1,0 +1,214 @@
+#include "kernels/lab/ladder.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <string>
+
+#include "kernels/core/quantile.h"
+#include "kernels/core/tables.h"
+
+namespace gemmd::lab {
+namespace {
+
+Launch LaunchOf(const LabDevice& device, const LadderOptions& options, int stages) {
+  Launch launch;
+  launch.mechanism = options.mechanism;
+  launch.blocks = device.traits().sm_count;
+  launch.steps = options.steps;
+  launch.panels = options.panels;
+  launch.stages = stages;
+  launch.stage_bytes = options.stage_bytes;
+  launch.work = options.work;
+  launch.load_clocks = options.load_clocks;
+  return launch;
+}
+
+Launch LoadAlone(const LabDevice& device, const LadderOptions& options) {
+  Launch launch = LaunchOf(device, options, 1);
+  launch.consumes = false;
+  return launch;
+}
+
+Launch ComputeAlone(const LabDevice& device, const LadderOptions& options) {
+  Launch launch = LaunchOf(device, options, 1);
+  launch.loads = false;
+  return launch;
+}
+
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return Quantile(values, 0.5);
+}
+
+// What `rounds` runs of one launch gave.
+struct Runs {
+  std::vector<double> clocks, ready, seconds;
+
+  void Add(const Outcome& outcome, int steps) {
+    clocks.push_back(outcome.ClocksPerStep(steps));
+    ready.push_back(outcome.ReadyClocksPerStep(steps));
+    seconds.push_back(outcome.seconds);
+  }
+};
+
+// In turns, `rounds` times; once before, unmeasured.
+StatusOr<std::vector<Runs>> RunInTurns(LabDevice& device, const std::vector<Launch>& launches,
+                                       int rounds) {
+  std::vector<Runs> runs(launches.size());
+  for (int round = 0; round <= rounds; ++round) {
+    for (size_t i = 0; i < launches.size(); ++i) {
+      ASSIGN_OR_RETURN(const Outcome outcome, device.Run(launches[i]));
+      if (round > 0) runs[i].Add(outcome, launches[i].steps);
+    }
+  }
+  return runs;
+}
+
+}  // namespace
+
+StatusOr<Ladder> MeasureLadder(LabDevice& device, const LadderOptions& options) {
+  std::vector<Launch> launches = {LoadAlone(device, options), ComputeAlone(device, options)};
+  const int64_t room = device.traits().smem_per_block_bytes - kFixedBytes;
+  const int most =
+      static_cast<int>(std::min<int64_t>(options.max_stages, room / options.stage_bytes));
+  for (int stages = 1; stages <= most; ++stages) {
+    launches.push_back(LaunchOf(device, options, stages));
+  }
+  ASSIGN_OR_RETURN(const std::vector<Runs> runs, RunInTurns(device, launches, options.rounds));
+  Ladder ladder;
+  ladder.options = options;
+  ladder.cost = {.load = Median(runs[0].clocks), .compute = Median(runs[1].clocks)};
+  for (int stages = 1; stages <= most; ++stages) {
+    const Runs& of = runs[static_cast<size_t>(stages) + 1];
+    const double clocks = Median(of.clocks);
+    ladder.rungs.push_back(
+        {.stages = stages,
+         .predicted_clocks = ClocksOfTiles(ladder.cost, stages, options.steps) / options.steps,
+         .measured_clocks = clocks,
+         .ready_clocks = Median(of.ready),
+         .hidden_share = HiddenShare(ladder.cost, clocks),
+         .seconds = Median(of.seconds)});
+  }
+  return ladder;
+}
+
+StatusOr<int> WorkFor(LabDevice& device, const LadderOptions& options, double clocks) {
+  constexpr int kSome = 256;
+  LadderOptions with = options, without = options;
+  with.work = kSome;
+  without.work = 0;
+  ASSIGN_OR_RETURN(const std::vector<Runs> runs,
+                   RunInTurns(device, {ComputeAlone(device, without), ComputeAlone(device, with)},
+                              options.rounds));
+  const double least = Median(runs[0].clocks);
+  const double of_round = (Median(runs[1].clocks) - least) / kSome;
+  if (of_round <= 0) return Internal("rounds of work take no time: " + std::to_string(of_round));
+  return static_cast<int>(std::max(0.0, std::round((clocks - least) / of_round)));
+}
+
+Json LadderJson(const Ladder& ladder) {
+  Json rungs = Json::Array();
+  for (const Rung& rung : ladder.rungs) {
+    rungs.Add(Json::Object()
+                  .Set("stages", rung.stages)
+                  .Set("predicted_clocks", rung.predicted_clocks)
+                  .Set("measured_clocks", rung.measured_clocks)
+                  .Set("ready_clocks", rung.ready_clocks)
+                  .Set("hidden_share", rung.hidden_share)
+                  .Set("seconds", rung.seconds));
+  }
+  const LadderOptions& options = ladder.options;
+  return Json::Object()
+      .Set("mechanism", Name(options.mechanism))
+      .Set("work", options.work)
+      .Set("load_floor_clocks", options.load_clocks)
+      .Set("panels", options.panels)
+      .Set("steps", options.steps)
+      .Set("stage_bytes", options.stage_bytes)
+      .Set("rounds", options.rounds)
+      .Set("load_clocks", ladder.cost.load)
+      .Set("compute_clocks", ladder.cost.compute)
+      .Set("rungs", rungs);
+}
+
+std::string LadderText(const Ladder& ladder) {
+  const auto& [load, compute] = ladder.cost;
+  std::vector<std::vector<std::string>> table = {
+      {"stages", "predicted", "measured", "in waits", "load hidden", "launch"}};
+  for (const Rung& rung : ladder.rungs) {
+    table.push_back({std::to_string(rung.stages), Fixed(rung.predicted_clocks, 0),
+                     Fixed(rung.measured_clocks, 0), Fixed(rung.ready_clocks, 0),
+                     Fixed(100 * rung.hidden_share, 0) + " %", Time(rung.seconds)});
+  }
+  return std::string(Name(ladder.options.mechanism)) + ", clocks a tile: load alone " +
+         Fixed(load, 0) + ", computing alone " + Fixed(compute, 0) + ", their sum " +
+         Fixed(load + compute, 0) + ", the larger " + Fixed(std::max(load, compute), 0) + "\n" +
+         TableText(table);
+}
+
+int ResidencyStageBytes(const DeviceTraits& traits) {
+  const int64_t alone = (traits.smem_per_block_bytes - kFixedBytes) / 4;
+  const int64_t beside =
+      (traits.smem_per_sm_bytes / 2 - traits.smem_reserved_bytes - kFixedBytes) / 2;
+  return static_cast<int>(std::min(alone, beside) / 1024 * 1024);
+}
+
+StatusOr<std::vector<ResidencyPoint>> MeasureResidency(LabDevice& device,
+                                                       const ResidencyOptions& options) {
+  const int slot = ResidencyStageBytes(device.traits());
+  std::vector<ResidencyPoint> points;
+  for (const int steps : options.steps) {
+    std::vector<Launch> launches;
+    for (const auto& [stages, stage_bytes] :
+         {std::pair(2, slot), std::pair(2, 2 * slot), std::pair(4, slot)}) {
+      Launch launch;
+      launch.mechanism = options.mechanism;
+      launch.blocks = options.blocks_per_sm * device.traits().sm_count;
+      launch.steps = steps;
+      launch.stages = stages;
+      launch.stage_bytes = stage_bytes;
+      launch.work = options.work;
+      launch.load_clocks = options.load_clocks;
+      launches.push_back(launch);
+    }
+    ASSIGN_OR_RETURN(const std::vector<Runs> runs, RunInTurns(device, launches, options.rounds));
+    for (size_t i = 0; i < launches.size(); ++i) {
+      const Launch& launch = launches[i];
+      ResidencyPoint point{.steps = steps,
+                           .stages = launch.stages,
+                           .stage_bytes = launch.stage_bytes,
+                           .seconds = Median(runs[i].seconds),
+                           .ready_clocks = Median(runs[i].ready)};
+      ASSIGN_OR_RETURN(point.resident_blocks, device.DriverResidentBlocks(launch));
+      point.tiles_per_second = static_cast<double>(launch.blocks) * steps / point.seconds;
+      points.push_back(point);
+    }
+  }
+  return points;
+}
+
+Json ResidencyJson(const ResidencyPoint& point) {
+  return Json::Object()
+      .Set("k_tiles", point.steps)
+      .Set("stages", point.stages)
+      .Set("stage_bytes", point.stage_bytes)
+      .Set("resident_blocks", point.resident_blocks)
+      .Set("seconds", point.seconds)
+      .Set("tiles_per_second", point.tiles_per_second)
+      .Set("ready_clocks", point.ready_clocks);
+}
+
+std::string ResidencyText(const std::vector<ResidencyPoint>& points) {
+  std::vector<std::vector<std::string>> table = {
+      {"K tiles", "stages", "slot", "blocks an SM", "launch", "tiles/us", "waits a tile"}};
+  for (const ResidencyPoint& point : points) {
+    table.push_back({std::to_string(point.steps), std::to_string(point.stages),
+                     Bytes(point.stage_bytes), std::to_string(point.resident_blocks),
+                     Time(point.seconds), Fixed(point.tiles_per_second * 1e-6, 1),
+                     Fixed(point.ready_clocks, 0)});
+  }
+  return TableText(table);
+}
+
+}  // namespace gemmd::lab

@@ -1,0 +1,82 @@
+// How long a tile takes at each stage count, beside what the arithmetic says: the same tile, bytes
+// and work from the single buffer up, with load and computing measured alone.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/core/json.h"
+#include "kernels/core/status.h"
+#include "kernels/lab/lab_run.h"
+#include "kernels/lab/ring_model.h"
+
+namespace gemmd::lab {
+
+struct LadderOptions {
+  Mechanism mechanism = Mechanism::kCpAsync;
+  int work = 0;              // rounds behind each sum: what C is set by
+  uint32_t load_clocks = 0;  // at least: what L is set by
+  int panels = 1;            // that a block walks: few stay in the caches
+  int steps = 512;           // of a block
+  int stage_bytes = kPanelBytes;
+  int max_stages = kMaxStages;  // as many as fit are measured
+  int rounds = 7;               // every rung once in each; medians are taken
+};
+
+struct Rung {
+  int stages = 0;
+  double predicted_clocks = 0;  // a tile, as are all below
+  double measured_clocks = 0;
+  double ready_clocks = 0;  // of these, in the ready edge
+  double hidden_share = 0;  // of the load's time
+  double seconds = 0;       // of the launch
+};
+
+struct Ladder {
+  LadderOptions options;
+  TileCost cost;  // measured alone: loads without computing in a single buffer; computing on slots
+                  // that are never refilled
+  std::vector<Rung> rungs;
+};
+
+// A block an SM.
+StatusOr<Ladder> MeasureLadder(LabDevice& device, const LadderOptions& options);
+
+// Rounds of work at which computing alone takes about `clocks` a tile: from two measurements and a
+// line through them. 0 where the sum alone takes as long.
+StatusOr<int> WorkFor(LabDevice& device, const LadderOptions& options, double clocks);
+
+Json LadderJson(const Ladder& ladder);  // all of it
+std::string LadderText(const Ladder& ladder);
+
+// Two stages against four with and without a loss of residency. A ring of four takes a block's
+// whole shared memory; one of two in slots of the same size lets a second block onto the SM, one of
+// two in slots twice the size does not.
+struct ResidencyPoint {
+  int steps = 0;  // K, in tiles, of a block
+  int stages = 0;
+  int stage_bytes = 0;
+  int resident_blocks = 0;  // as the driver says
+  double seconds = 0;       // of the launch
+  double tiles_per_second = 0;
+  double ready_clocks = 0;  // a tile
+};
+
+struct ResidencyOptions {
+  Mechanism mechanism = Mechanism::kCpAsync;
+  int work = 0;
+  uint32_t load_clocks = 0;
+  std::vector<int> steps = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512};
+  int blocks_per_sm = 4;  // of the grid
+  int rounds = 7;
+};
+
+// The slot of a ring of four that a block of `traits` can have, and two blocks of rings of two.
+int ResidencyStageBytes(const DeviceTraits& traits);
+
+StatusOr<std::vector<ResidencyPoint>> MeasureResidency(LabDevice& device,
+                                                       const ResidencyOptions& options);
+Json ResidencyJson(const ResidencyPoint& point);
+std::string ResidencyText(const std::vector<ResidencyPoint>& points);
+
+}  // namespace gemmd::lab

@@ -1,0 +1,214 @@
+// The laboratory's ring on a device: right with both edges, wrong without one, and its moments in
+// the order that the edges say.
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/lab/hazard.h"
+#include "kernels/lab/lab_run.h"
+#include "kernels/lab/ladder.h"
+#include "kernels/lab/timeline.h"
+#include "tests/device/device_fixture.h"
+
+namespace gemmd::lab {
+namespace {
+
+constexpr ArrayShape kShape = {.strips = 8, .panels = 32};
+
+class LabTest : public DeviceTest {
+ protected:
+  LabDevice Open(const ArrayShape& shape = kShape) {
+    StatusOr<LabDevice> device = LabDevice::Create(0, shape);
+    EXPECT_TRUE(device.ok()) << device.status().ToString();
+    return *std::move(device);
+  }
+  static std::vector<Mechanism> MechanismsOf(const LabDevice& device) {
+    std::vector<Mechanism> all = {Mechanism::kCpAsync};
+    if (device.Has(Mechanism::kTma)) all.push_back(Mechanism::kTma);
+    return all;
+  }
+};
+
+TEST_F(LabTest, BothEdgesGiveTheReferencesSumsWhateverTheStagesAndSteps) {
+  LabDevice device = Open();
+  uint32_t seed = 100;
+  for (const Mechanism mechanism : MechanismsOf(device)) {
+    for (int stages = 1; stages <= kMaxStages; ++stages) {
+      for (const int panels : {1, 2, 3, stages, stages + 1, 2 * stages + 1, 32}) {
+        for (const uint32_t delay : {0U, 700U}) {
+          ++seed;
+          ASSERT_TRUE(device.Fill(seed).ok());
+          const int work = static_cast<int>(seed % 3);
+          const std::vector<uint32_t> all = PanelSums(kShape, seed, work, 4);
+          Launch launch;
+          launch.mechanism = mechanism;
+          launch.blocks = 2 * kShape.strips;  // each strip twice
+          launch.steps = launch.panels = panels;
+          launch.stages = stages;
+          launch.work = work;
+          launch.delay_clocks = delay;
+          launch.wants_sums = true;
+          const StatusOr<Outcome> outcome = device.Run(launch);
+          ASSERT_TRUE(outcome.ok()) << outcome.status().ToString();
+          for (int block = 0; block < launch.blocks; ++block) {
+            for (int i = 0; i < panels * kWarps; ++i) {
+              ASSERT_EQ(
+                  outcome->sums[static_cast<size_t>(block * panels * kWarps + i)],
+                  all[static_cast<size_t>((block % kShape.strips) * kShape.panels * kWarps + i)])
+                  << Name(mechanism) << " S=" << stages << " panels " << panels << " block "
+                  << block << " sum " << i << " seed " << seed;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_F(LabTest, StepsBeyondTheStripBeginItAgain) {
+  LabDevice device = Open();
+  ASSERT_TRUE(device.Fill(7).ok());
+  const std::vector<uint32_t> all = PanelSums(kShape, 7, 0, 4);
+  for (const Mechanism mechanism : MechanismsOf(device)) {
+    Launch launch;
+    launch.mechanism = mechanism;
+    launch.steps = 11;
+    launch.panels = 3;
+    launch.stages = 4;
+    launch.wants_sums = true;
+    const StatusOr<Outcome> outcome = device.Run(launch);
+    ASSERT_TRUE(outcome.ok()) << outcome.status().ToString();
+    for (int i = 0; i < 11 * kWarps; ++i) {
+      EXPECT_EQ(outcome->sums[static_cast<size_t>(i)], all[static_cast<size_t>(i % (3 * kWarps))])
+          << Name(mechanism) << " " << i;
+    }
+  }
+}
+
+TEST_F(LabTest, ARingWithoutAnEdgeIsCaughtAndTheWholeOneNever) {
+  LabDevice device = Open({.strips = 64, .panels = 128});
+  HazardOptions options;
+  options.iterations = 3;
+  options.threads = 4;
+  for (const Hazard& hazard : Hazards()) {
+    // A late reader meets an early refill; a reader that waits for nothing must not be late.
+    const bool reuse = hazard.fault == Fault::kNoReuse || hazard.fault == Fault::kReuseAfterSome;
+    options.faults = {hazard.fault};
+    options.delays = {reuse ? 4000U : 0U};
+    const StatusOr<std::vector<HazardRow>> rows = RunHazards(device, options);
+    ASSERT_TRUE(rows.ok()) << rows.status().ToString();
+    ASSERT_FALSE(rows->empty());
+    for (const HazardRow& row : *rows) {
+      EXPECT_EQ(row.correct_failures, 0) << hazard.name << " " << Name(row.mechanism);
+      EXPECT_EQ(row.broken_failures, 3) << hazard.name << " " << Name(row.mechanism);
+      ASSERT_FALSE(row.first_wrong.empty());
+      const auto& examples = row.first_wrong;
+      const auto fits = [&](const Example& example) {
+        const WrongSum& wrong = example.wrong;
+        if (wrong.origin != Origin::kPanel) return wrong.origin == Origin::kUnfilled && !reuse;
+        return (wrong.from_step > wrong.step) == reuse;
+      };
+      EXPECT_TRUE(std::any_of(examples.begin(), examples.end(), fits))
+          << hazard.name << " " << Name(row.mechanism) << ": "
+          << OriginText(examples.front().wrong);
+    }
+  }
+}
+
+TEST_F(LabTest, MomentsOfAStepComeInTheOrderOfItsEdges) {
+  LabDevice device = Open();
+  constexpr int kSteps = 20;
+  for (const Mechanism mechanism : MechanismsOf(device)) {
+    for (const int stages : {1, 2, 4}) {
+      Launch launch;
+      launch.mechanism = mechanism;
+      launch.blocks = 4;
+      launch.steps = kSteps;
+      launch.stages = stages;
+      launch.panels = 8;
+      launch.work = 50;
+      launch.trace_blocks = 2;
+      const StatusOr<Outcome> outcome = device.Run(launch);
+      ASSERT_TRUE(outcome.ok()) << outcome.status().ToString();
+      for (int block = 0; block < 2; ++block) {
+        const Timeline timeline = TimelineOf(outcome->trace.data() + block * TraceWords(kSteps),
+                                             kSteps, stages, "", block);
+        for (int step = 0; step < kSteps; ++step) {
+          const std::string where = std::string(Name(mechanism)) + " S=" + std::to_string(stages) +
+                                    " block " + std::to_string(block) + " step " +
+                                    std::to_string(step);
+          const StepMoments& at = timeline.steps[static_cast<size_t>(step)];
+          EXPECT_LT(at.issued, at.landed) << where;
+          // Of other warps: what they have read, the refill overwrites.
+          for (const WarpStep& warp : at.warps) {
+            EXPECT_LE(warp.wait, warp.ready) << where;
+            EXPECT_LT(at.issued, warp.ready) << where;
+            EXPECT_LT(warp.ready, warp.read) << where;
+            EXPECT_LE(warp.read, warp.reuse) << where;
+            if (step + stages < kSteps) {
+              EXPECT_LT(warp.read, timeline.steps[static_cast<size_t>(step + stages)].issued)
+                  << where;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_F(LabTest, ALoadTakesNoLessThanItsFloor) {
+  LabDevice device = Open();
+  for (const Mechanism mechanism : MechanismsOf(device)) {
+    LadderOptions options;
+    options.mechanism = mechanism;
+    options.load_clocks = 5000;
+    options.steps = 64;
+    options.rounds = 3;
+    const StatusOr<Ladder> ladder = MeasureLadder(device, options);
+    ASSERT_TRUE(ladder.ok()) << ladder.status().ToString();
+    EXPECT_GE(ladder->cost.load, 5000) << Name(mechanism);
+    EXPECT_LT(ladder->cost.compute, 2500) << Name(mechanism);
+    ASSERT_EQ(ladder->rungs.size(), size_t{kMaxStages});
+    // Loads of 5000 clocks and little else: two at a time take half.
+    EXPECT_LT(ladder->rungs[1].measured_clocks, 0.75 * ladder->rungs[0].measured_clocks);
+    EXPECT_LT(ladder->rungs[3].measured_clocks, 0.75 * ladder->rungs[1].measured_clocks);
+  }
+}
+
+TEST_F(LabTest, ARingOfFourTakesAsMuchRoomAsTwoBlocksOfTwo) {
+  LabDevice device = Open();
+  Launch launch;
+  launch.stage_bytes = ResidencyStageBytes(device.traits());
+  launch.stages = 2;
+  const StatusOr<int> two = device.DriverResidentBlocks(launch);
+  launch.stages = 4;
+  const StatusOr<int> four = device.DriverResidentBlocks(launch);
+  ASSERT_TRUE(two.ok() && four.ok());
+  EXPECT_EQ(*two, 2);
+  EXPECT_EQ(*four, 1);
+}
+
+TEST_F(LabTest, WhatIsOutOfRangeIsRefusedByName) {
+  LabDevice device = Open();
+  const auto field_of = [&](auto change) {
+    Launch launch;
+    change(launch);
+    return device.Run(launch).status().field();
+  };
+  EXPECT_EQ(field_of([](Launch& l) { l.blocks = 0; }), "blocks");
+  EXPECT_EQ(field_of([](Launch& l) { l.steps = 0; }), "steps");
+  EXPECT_EQ(field_of([](Launch& l) { l.panels = kShape.panels + 1; }), "panels");
+  EXPECT_EQ(field_of([](Launch& l) { l.stages = kMaxStages + 1; }), "stages");
+  EXPECT_EQ(field_of([](Launch& l) { l.stage_bytes = kPanelBytes - 1; }), "stage_bytes");
+  EXPECT_EQ(field_of([](Launch& l) { l.stage_bytes = kPanelBytes + 1; }), "stage_bytes");
+  EXPECT_EQ(field_of([](Launch& l) { l.stage_bytes = 1 << 20; }), "stage_bytes");
+  EXPECT_EQ(field_of([](Launch& l) {
+              l.fault = Fault::kNoReuse;
+              l.trace_blocks = 1;
+            }),
+            "trace_blocks");
+}
+
+}  // namespace
+}  // namespace gemmd::lab

@@ -1,0 +1,58 @@
+// The laboratory as gemmctl starts it, and where its kernels are: nowhere else.
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/gemmctl_run.h"
+
+namespace gemmd {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string BytesOf(const char* path) {
+  std::ifstream file(path, std::ios::binary);
+  EXPECT_TRUE(file.good()) << path;
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// A program names its kernels to the driver, stripped or not.
+TEST(LabProgramTest, NoKernelOfTheLaboratoryIsInTheServer) {
+  const std::string kernels[] = {"LabKernel", "FillArray"}, product = "GemmCpAsyncMma";
+  const std::string lab = BytesOf(GEMMD_LAB_BINARY), server = BytesOf(GEMMD_BINARY);
+  ASSERT_NE(server.find(product), std::string::npos) << "this would find nothing";
+  for (const std::string& kernel : kernels) {
+    EXPECT_NE(lab.find(kernel), std::string::npos) << kernel;
+    EXPECT_EQ(server.find(kernel), std::string::npos) << kernel;
+  }
+}
+
+TEST(LabProgramTest, TheModelIsTheWorkedExample) {
+  Gemmctl lab({"lab", "model", "--no-measure", "--max-stages", "4"});
+  EXPECT_EQ(lab.ExitCode(), 0) << lab.output();
+  EXPECT_THAT(lab.output(), HasSubstr("4 stages cover L"));
+  EXPECT_THAT(lab.output(), HasSubstr("\n1       500        720 "));
+  EXPECT_THAT(lab.output(), HasSubstr("\n2       280        360 "));
+  EXPECT_THAT(lab.output(), HasSubstr("\n3       60         240 "));
+  EXPECT_THAT(lab.output(), HasSubstr("\n4       0          220 "));
+}
+
+TEST(LabProgramTest, WordsThatAreNoneOfItsEndIt) {
+  for (const auto& [words, said] :
+       std::initializer_list<std::pair<std::vector<std::string>, const char*>>{
+           {{"lab"}, "subcommand is required"},
+           {{"lab", "hazard", "--hazard", "none"}, "none not in {overwrite,"},
+           {{"lab", "--mechanism", "ldg", "ladder"}, "ldg not in {cp_async,tma}"},
+           {{"lab", "model", "--max-stages", "9"}, "9 not in range"},
+           {{"lab", "timeline", "--svg", "/no/such/folder/a.svg"}, "/no/such/folder"}}) {
+    Gemmctl lab(words);
+    EXPECT_EQ(lab.ExitCode(), 1) << lab.output();
+    EXPECT_THAT(lab.output(), HasSubstr(said));
+  }
+}
+
+}  // namespace
+}  // namespace gemmd
