@@ -44,6 +44,7 @@ struct Texts {
   std::string max_queue_bytes = "2GiB";
   std::string max_reply_bytes = "2GiB";
   std::string drain_timeout = "30s";
+  std::string reader_timeout = "30s";
   std::string tuning_file;
   std::string background_tuning = "off";
   std::string background_share = "10";
@@ -78,6 +79,8 @@ constexpr Setting kSettings[] = {
      "Most bytes of results that wait, run, or are not read by their caller yet"},
     {"drain-timeout", &Texts::drain_timeout, "TIME",
      "How long SIGTERM lets work finish; a bare number is of seconds"},
+    {"reader-timeout", &Texts::reader_timeout, "TIME",
+     "How long a Study waits for a caller who takes none of its points"},
     {"tuning-file", &Texts::tuning_file, "PATH",
      "Keep what tuning learns here, in a file of this server alone"},
     {"background-tuning", &Texts::background_tuning, "on|off",
@@ -259,6 +262,7 @@ Status FillLimits(const Texts& texts, Config* config) {
   ASSIGN_OR_RETURN(config->max_reply_bytes, ParseBytesIn("max-reply-bytes", texts.max_reply_bytes,
                                                          config->max_message_bytes, kMaxPoolBytes));
   ASSIGN_OR_RETURN(config->drain_timeout, ParseTime("drain-timeout", texts.drain_timeout));
+  ASSIGN_OR_RETURN(config->reader_timeout, ParseTime("reader-timeout", texts.reader_timeout));
   config->tuning_file = texts.tuning_file;
   ASSIGN_OR_RETURN(config->background_tuning,
                    ParseBool("background-tuning", texts.background_tuning, "on or off"));
@@ -442,6 +446,7 @@ std::string Config::ToString() const {
       {"max-queue-bytes", BytesText(max_queued_bytes)},
       {"max-reply-bytes", BytesText(max_reply_bytes)},
       {"drain-timeout", std::to_string(drain_timeout.count()) + "ms"},
+      {"reader-timeout", std::to_string(reader_timeout.count()) + "ms"},
       {"tuning-file", tuning_file},
       {"background-tuning", background_tuning ? "on" : "off"},
       {"background-share", std::to_string(background_share_percent)},

@@ -38,6 +38,7 @@ struct Config {
   int64_t max_queued_bytes = int64_t{2} << 30;
   int64_t max_reply_bytes = int64_t{2} << 30;  // of results of open calls; >= max_message_bytes
   std::chrono::milliseconds drain_timeout{30'000};
+  std::chrono::milliseconds reader_timeout{30'000};  // of a Study whose caller takes no point
 
   std::string tuning_file;            // empty: none
   bool background_tuning = false;     // tune what was served while idle

@@ -269,7 +269,8 @@ StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, BackendSet
                        readers, &parts->totals,
                        {.tuner = parts->tuner.get(),
                         .traffic = &parts->traffic,
-                        .sampler = parts->sampler.get()},
+                        .sampler = parts->sampler.get(),
+                        .reader_timeout = config.reader_timeout},
                        parts->log.get()));
   auto server = std::unique_ptr<Server>(new Server(std::move(parts)));
   server->parts_->log->info("serving gRPC on {}, metrics on {}", server->grpc_address(),

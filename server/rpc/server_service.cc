@@ -173,8 +173,8 @@ grpc::ServerWriteReactor<v1::TuneProgress>* ServerServiceImpl::Tune(
 }
 
 grpc::ServerWriteReactor<v1::StudyPoint>* ServerServiceImpl::Study(
-    grpc::CallbackServerContext*, const v1::StudyRequest* request) {
-  return StudyCall(tuning_, &open_runs_, *request);
+    grpc::CallbackServerContext* context, const v1::StudyRequest* request) {
+  return StudyCall(tuning_, &open_runs_, context, *request);
 }
 
 grpc::ServerUnaryReactor* ServerServiceImpl::Profile(grpc::CallbackServerContext* context,

@@ -39,18 +39,22 @@ class MessageStream final : public grpc::ServerWriteReactor<Message> {
     Advance();
   }
 
-  // Waits for room, unless a stop is requested.
-  void Put(Message message) {
+  // Waits for room, unless a stop is requested. False when there was none for `limit`.
+  bool Put(Message message, std::chrono::milliseconds limit) {
     {
       const std::stop_callback wake(stop_.get_token(), [this] {
         MutexLock lock(mu_);
         room_.NotifyAll();
       });
       MutexLock lock(mu_);
-      while (waiting_.size() >= kMaxWaiting && !stop_.stop_requested()) room_.Wait(mu_);
+      const SteadyClock::time_point until = SteadyClock::now() + limit;
+      while (waiting_.size() >= kMaxWaiting && !stop_.stop_requested()) {
+        if (!room_.WaitUntil(mu_, until) && waiting_.size() >= kMaxWaiting) return false;
+      }
       if (waiting_.size() < kMaxWaiting) waiting_.push_back(std::move(message));
     }
     Advance();
+    return true;
   }
 
   // Ends the call once its messages have left. The run's last use of it.
@@ -183,6 +187,7 @@ grpc::ServerWriteReactor<v1::TuneProgress>* TuneCall(const RpcTuning& tuning, Op
 }
 
 grpc::ServerWriteReactor<v1::StudyPoint>* StudyCall(const RpcTuning& tuning, OpenCalls* open,
+                                                    grpc::CallbackServerContext* context,
                                                     const v1::StudyRequest& request) {
   StatusOr<DecodedStudy> decoded = DecodeStudy(request);
   if (!decoded.ok()) return RefuseWrite<v1::StudyPoint>(decoded.status());
@@ -192,7 +197,11 @@ grpc::ServerWriteReactor<v1::StudyPoint>* StudyCall(const RpcTuning& tuning, Ope
   run.max_stages = decoded->max_stages;
   auto stream = std::make_unique<MessageStream<v1::StudyPoint>>(open);
   run.stop = stream->stop();
-  run.point = [to = stream.get()](const StudyStep& step) { to->Put(ToProto(step)); };
+  run.point = [to = stream.get(), context, limit = tuning.reader_timeout](const StudyStep& step) {
+    if (to->Put(ToProto(step), limit)) return;
+    to->stop().request_stop();
+    context->TryCancel();  // a write that nobody takes ends with the call alone
+  };
   run.done = [to = stream.get()](const Status& status) { to->End(InTermsOfStudy(status)); };
   if (Status status = tuning.tuner->Study(std::move(run)); !status.ok()) {
     stream->End(InTermsOfStudy(status));

@@ -286,6 +286,19 @@ TEST_F(TuningTest, ReaderOfAStudyWhoNeverReadsCanBeCutOff) {
   EXPECT_LT(manual_->timed().size(), problems.size());
 }
 
+TEST_F(TuningTest, ReaderOfAStudyWhoNeverReadsIsGivenUp) {
+  config_.reader_timeout = std::chrono::milliseconds(50);
+  StartOnManualH200();
+  NarrowConnection();
+  const std::vector<v1::Problem> problems(kMoreThanAConnectionCarries, MakeProblem(64, 64, 64));
+  StudyStream unread(Starting(Of<v1::StudyRequest>(problems)));
+  manual_->WaitForTimers(100);
+  grpc::Status next;
+  Until([&] { return (next = Tune(Of<v1::TuneRequest>({problems[0]}))).ok(); });
+  EXPECT_LT(manual_->timed().size(), problems.size());
+  EXPECT_EQ(unread.End().error_code(), StatusCode::CANCELLED);
+}
+
 TEST_F(TuningTest, ProductsAreServedWhileATuneRuns) {
   StartOnManualH200();
   manual_->HoldTimers();

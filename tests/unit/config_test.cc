@@ -77,6 +77,7 @@ TEST(ConfigTest, DefaultsAreLoopbackWithMetrics) {
   EXPECT_EQ(config.max_message_bytes, 64 << 20);
   EXPECT_EQ(config.max_reply_bytes, int64_t{2} << 30);
   EXPECT_EQ(config.drain_timeout, std::chrono::seconds(30));
+  EXPECT_EQ(config.reader_timeout, std::chrono::seconds(30));
   EXPECT_FALSE(config.background_tuning);
   EXPECT_EQ(config.background_share_percent, 10);
 }
@@ -108,6 +109,7 @@ TEST(ConfigTest, EverySettingIsRead) {
                                  "1 GiB",
                                  "--drain-timeout",
                                  "1500ms",
+                                 "--reader-timeout=2s",
                                  "--tuning-file",
                                  "/tmp/tuning.json",
                                  "--background-tuning=on",
@@ -133,6 +135,7 @@ TEST(ConfigTest, EverySettingIsRead) {
   EXPECT_EQ(config.max_queued_bytes, int64_t{1} << 30);
   EXPECT_EQ(config.max_reply_bytes, int64_t{3} << 30);
   EXPECT_EQ(config.drain_timeout, std::chrono::milliseconds(1500));
+  EXPECT_EQ(config.reader_timeout, std::chrono::seconds(2));
   EXPECT_EQ(config.tuning_file, "/tmp/tuning.json");
   EXPECT_TRUE(config.background_tuning);
   EXPECT_EQ(config.background_share_percent, 25);
@@ -305,6 +308,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadSetting{"background-share", "101", "from 1 to 100"},
         BadSetting{"drain-timeout", "99999999999999999s", "24 hours"},
         BadSetting{"drain-timeout", "-1s", "24 hours"},
+        BadSetting{"reader-timeout", "soon", "24 hours"},
         BadSetting{"log-format", "xml", "console, json"},
         BadSetting{"log-level", "loud", "debug, info, warn, error"}));
 
