@@ -266,6 +266,48 @@ Status LaunchTma(const void* entry, const GemmProblem& problem, const Plan& plan
   return leaves_parts ? LaunchSum(problem, params, gemm, blocks, sms, stream) : OkStatus();
 }
 
+// Fills in the rest of `params`.
+Status LaunchPrepared(const void* entry, const GemmProblem& problem, const Plan& plan,
+                      GemmParams params, cudaStream_t stream) {
+  const KernelConfig& config = kKernelTable[plan.row].config;
+  params.m = static_cast<int>(problem.m);
+  params.n = static_cast<int>(problem.n);
+  params.k = static_cast<int>(problem.k);
+  params.batch = static_cast<int>(problem.batch);
+  params.stages = plan.stages;
+  params.parts = plan.split_k;
+  params.alpha = static_cast<float>(problem.alpha);
+  params.beta = static_cast<float>(problem.beta);
+  params.bias_axis = problem.bias;
+  params.act = problem.act;
+  params.f32_result = problem.type_d == DType::kF32 && problem.type_a != DType::kF32;
+
+  if (config.family == Family::kEpilogueOnly) return LaunchEpilogue(entry, params, stream);
+  if (config.family == Family::kGemv) return LaunchGemv(problem, plan, params, stream);
+  params.m_tiles = static_cast<int>(CeilDiv(problem.m, config.block_m));
+  params.n_tiles = static_cast<int>(CeilDiv(problem.n, config.block_n));
+  params.k_tiles = static_cast<int>(CeilDiv(problem.k, config.block_k));
+  if (int64_t{params.m_tiles} * params.n_tiles > kMaxExtent) {
+    return ResourceExhausted(ToString(problem) + " has " + std::to_string(params.m_tiles) + " x " +
+                             std::to_string(params.n_tiles) + " tiles, above the limit " +
+                             std::to_string(kMaxExtent));
+  }
+  if (config.family == Family::kTmaWgmma) {
+    return LaunchTma(entry, problem, plan, params, stream);
+  }
+  const dim3 grid(static_cast<unsigned>(params.m_tiles) * static_cast<unsigned>(params.n_tiles), 1,
+                  static_cast<unsigned>(std::min(params.batch, kMaxGridZ)));
+  return LaunchKernel(entry, grid, Threads(config), params, plan.smem_bytes, stream);
+}
+
+StatusOr<int> SmemLimit() {
+  int device = 0, bytes = 0;
+  RETURN_IF_CUDA_ERROR(cudaGetDevice(&device));
+  RETURN_IF_CUDA_ERROR(
+      cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+  return bytes;
+}
+
 StatusOr<bool> IsHopper() {
   int device = 0, major = 0, minor = 0;
   RETURN_IF_CUDA_ERROR(cudaGetDevice(&device));
@@ -312,10 +354,7 @@ std::vector<EntryOfKernel> AllEntries(bool hopper) {
 }  // namespace
 
 Status PrepareKernels() {
-  int device = 0, smem_limit = 0;
-  RETURN_IF_CUDA_ERROR(cudaGetDevice(&device));
-  RETURN_IF_CUDA_ERROR(
-      cudaDeviceGetAttribute(&smem_limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+  ASSIGN_OR_RETURN(const int smem_limit, SmemLimit());
   ASSIGN_OR_RETURN(const bool hopper, IsHopper());
   for (const EntryOfKernel& one : AllEntries(hopper)) {
     if (one.kernel < kKernelRows) {
@@ -344,39 +383,18 @@ StatusOr<std::map<std::string, int>> KernelFunctions() {
 
 Status Launch(const GemmProblem& problem, const Plan& plan, GemmParams params,
               cudaStream_t stream) {
-  const KernelConfig& config = kKernelTable[plan.row].config;
   const void* entry = kEntries[plan.row](EntryType(problem, plan.row), problem.op_a, problem.op_b);
   if (entry == nullptr) {
     return Internal(std::string(plan.kernel()) + " has no instance for " + ToString(problem));
   }
-  params.m = static_cast<int>(problem.m);
-  params.n = static_cast<int>(problem.n);
-  params.k = static_cast<int>(problem.k);
-  params.batch = static_cast<int>(problem.batch);
-  params.stages = plan.stages;
-  params.parts = plan.split_k;
-  params.alpha = static_cast<float>(problem.alpha);
-  params.beta = static_cast<float>(problem.beta);
-  params.bias_axis = problem.bias;
-  params.act = problem.act;
-  params.f32_result = problem.type_d == DType::kF32 && problem.type_a != DType::kF32;
+  return LaunchPrepared(entry, problem, plan, params, stream);
+}
 
-  if (config.family == Family::kEpilogueOnly) return LaunchEpilogue(entry, params, stream);
-  if (config.family == Family::kGemv) return LaunchGemv(problem, plan, params, stream);
-  params.m_tiles = static_cast<int>(CeilDiv(problem.m, config.block_m));
-  params.n_tiles = static_cast<int>(CeilDiv(problem.n, config.block_n));
-  params.k_tiles = static_cast<int>(CeilDiv(problem.k, config.block_k));
-  if (int64_t{params.m_tiles} * params.n_tiles > kMaxExtent) {
-    return ResourceExhausted(ToString(problem) + " has " + std::to_string(params.m_tiles) + " x " +
-                             std::to_string(params.n_tiles) + " tiles, above the limit " +
-                             std::to_string(kMaxExtent));
-  }
-  if (config.family == Family::kTmaWgmma) {
-    return LaunchTma(entry, problem, plan, params, stream);
-  }
-  const dim3 grid(static_cast<unsigned>(params.m_tiles) * static_cast<unsigned>(params.n_tiles), 1,
-                  static_cast<unsigned>(std::min(params.batch, kMaxGridZ)));
-  return LaunchKernel(entry, grid, Threads(config), params, plan.smem_bytes, stream);
+Status LaunchEntry(const void* entry, const GemmProblem& problem, const Plan& plan,
+                   GemmParams params, cudaStream_t stream) {
+  ASSIGN_OR_RETURN(const int smem_limit, SmemLimit());
+  RETURN_IF_ERROR(PrepareKernel(entry, kKernelTable[plan.row].config, smem_limit));
+  return LaunchPrepared(entry, problem, plan, params, stream);
 }
 
 StatusOr<int> ResidentPairs() {

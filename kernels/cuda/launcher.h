@@ -33,6 +33,11 @@ StatusOr<std::map<std::string, int>> KernelFunctions();
 // and plan.row >= 0.
 Status Launch(const GemmProblem& problem, const Plan& plan, GemmParams params, cudaStream_t stream);
 
+// As Launch, of `entry`, which takes what the kernels of the plan's row take and is none of theirs;
+// it is prepared here, each time.
+Status LaunchEntry(const void* entry, const GemmProblem& problem, const Plan& plan,
+                   GemmParams params, cudaStream_t stream);
+
 // Pairs of blocks (clusters of 2) that the current device, of compute capability 9.0, holds at once
 // where each block needs an SM of its own.
 StatusOr<int> ResidentPairs();

@@ -13,6 +13,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -26,8 +27,10 @@
 #include "kernels/lab/hazard.h"
 #include "kernels/lab/lab_run.h"
 #include "kernels/lab/ladder.h"
+#include "kernels/lab/production.h"
 #include "kernels/lab/ring_model.h"
 #include "kernels/lab/timeline.h"
+#include "kernels/plan/kernel_table.h"
 
 #ifndef GEMMD_VERSION
 #error "GEMMD_VERSION comes from the build"
@@ -225,47 +228,77 @@ Status RunHazard(Common& common, HazardOptions options) {
 
 struct TimelineOptions {
   std::vector<int> stages = {1, 2, 4};
-  int steps = 16;       // traced and in the trace
-  int drawn_steps = 8;  // in the picture
+  int steps = 16;       // of the laboratory's ring
+  int drawn_steps = 8;  // of all, in the picture
   int block = 0;
   uint32_t load_clocks = 0;
   double compute_clocks = 220;
-  std::string trace, svg;  // paths; empty: none
+  std::string kernel;                    // a production one; empty: the laboratory's ring
+  int64_t m = 1024, n = 1024, k = 1024;  // of its product
+  std::string trace, svg;                // paths; empty: none
 };
 
-Status RunTimeline(Common& common, const TimelineOptions& options) {
-  for (const std::string& path : {options.trace, options.svg}) {
-    if (!path.empty()) RETURN_IF_ERROR(CheckWritable(path));
+StatusOr<std::vector<Picture>> TraceKernel(const DeviceTraits& traits,
+                                           const TimelineOptions& options) {
+  std::string known;
+  for (const int row : TracedRows(traits)) {
+    const std::string_view name = kKernelTable[row].name;
+    if (name == options.kernel) {
+      std::vector<Picture> pictures;
+      for (const int stages : options.stages) {
+        ASSIGN_OR_RETURN(Picture picture,
+                         TraceProduct(traits, row, stages, options.m, options.n, options.k));
+        pictures.push_back(std::move(picture));
+      }
+      return pictures;
+    }
+    known += (known.empty() ? "" : ", ") + std::string(name);
   }
-  ASSIGN_OR_RETURN(LabDevice device, OpenDevice(common));
+  return InvalidArgument("kernel",
+                         "kernel=" + options.kernel + " is none of those traced here: " + known);
+}
+
+StatusOr<std::vector<Picture>> TraceRing(LabDevice& device, const Common& common,
+                                         const TimelineOptions& options) {
   const Mechanism mechanism = MechanismsOf(common, device).back();
   LadderOptions alone;
   alone.mechanism = mechanism;
   alone.rounds = common.rounds;
   ASSIGN_OR_RETURN(const int work, WorkFor(device, alone, options.compute_clocks));
-  std::vector<Timeline> timelines;
+  std::vector<Picture> pictures;
   for (const int stages : options.stages) {
     Launch launch;
     launch.mechanism = mechanism;
     launch.blocks = std::max(device.traits().sm_count, options.block + 1);
     launch.steps = options.steps;
-    launch.panels = 1;
     launch.stages = stages;
     launch.work = work;
     launch.load_clocks = options.load_clocks;
     launch.trace_blocks = options.block + 1;
     ASSIGN_OR_RETURN(Outcome outcome, device.Run(launch));  // the first loads the kernel
     ASSIGN_OR_RETURN(outcome, device.Run(launch));
-    timelines.push_back(TimelineOf(
+    pictures.push_back(PictureOf(TimelineOf(
         outcome.trace.data() + options.block * TraceWords(options.steps), options.steps, stages,
-        std::string(Name(mechanism)) + ", S = " + std::to_string(stages), options.block));
+        std::string(Name(mechanism)) + ", S = " + std::to_string(stages) + ", block " +
+            std::to_string(options.block))));
   }
-  if (!options.trace.empty()) RETURN_IF_ERROR(WriteText(options.trace, ChromeTrace(timelines)));
+  return pictures;
+}
+
+Status RunTimeline(Common& common, const TimelineOptions& options) {
+  for (const std::string& path : {options.trace, options.svg}) {
+    if (!path.empty()) RETURN_IF_ERROR(CheckWritable(path));
+  }
+  ASSIGN_OR_RETURN(LabDevice device, OpenDevice(common));
+  ASSIGN_OR_RETURN(const std::vector<Picture> pictures,
+                   options.kernel.empty() ? TraceRing(device, common, options)
+                                          : TraceKernel(device.traits(), options));
+  if (!options.trace.empty()) RETURN_IF_ERROR(WriteText(options.trace, ChromeTrace(pictures)));
   if (!options.svg.empty()) {
-    RETURN_IF_ERROR(WriteText(options.svg, TimelineSvg(timelines, options.drawn_steps)));
+    RETURN_IF_ERROR(WriteText(options.svg, TimelineSvg(pictures, options.drawn_steps)));
   }
   if (options.trace.empty() && options.svg.empty()) {
-    std::printf("%s", ChromeTrace(timelines).c_str());
+    std::printf("%s", ChromeTrace(pictures).c_str());
   }
   return OkStatus();
 }
@@ -396,6 +429,13 @@ int Main(int argc, char** argv) {
   verb->add_option("--compute", timeline.compute_clocks, "Clocks to compute a tile")
       ->check(CLI::Range(0.0, 1e6))
       ->capture_default_str();
+  verb->add_option("--kernel", timeline.kernel,
+                   "A production kernel, by its name; without it, the laboratory's ring");
+  verb->add_option("-m", timeline.m, "Of its product")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str();
+  verb->add_option("-n", timeline.n)->check(CLI::Range(1, 65536))->capture_default_str();
+  verb->add_option("-k", timeline.k)->check(CLI::Range(1, 65536))->capture_default_str();
   verb->add_option("--trace", timeline.trace, "File for the Chrome trace; stdout without a file");
   verb->add_option("--svg", timeline.svg, "File for the picture");
   verb->callback([&] { run = [&] { return RunTimeline(common, timeline); }; });

@@ -1,7 +1,10 @@
 #include "kernels/lab/timeline.h"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
+#include <limits>
+#include <optional>
 #include <utility>
 
 #include "kernels/core/json.h"
@@ -10,23 +13,13 @@
 namespace gemmd::lab {
 namespace {
 
-// One span of a lane of a picture.
-struct Span {
-  enum class Kind : uint8_t { kCopy, kWaitReady, kRead, kWaitReuse };
-  Kind kind;
-  uint32_t from, to;
-  int step;
-};
-
-struct Lane {
-  std::string name;
-  std::vector<Span> spans;
-};
-
 struct Look {
   const char* name;
   const char* colour;  // Okabe and Ito's: told apart by the colour-blind too
 };
+constexpr uint32_t kNever = std::numeric_limits<uint32_t>::max();
+constexpr int kFirstConsumerWarp = 4, kConsumerWarps = 4;  // of a TMA kernel
+
 // By Span::Kind.
 constexpr std::array<Look, 4> kLooks = {{{"copy under way", "#56b4e9"},
                                          {"waits for the panel", "#d55e00"},
@@ -35,31 +28,40 @@ constexpr std::array<Look, 4> kLooks = {{{"copy under way", "#56b4e9"},
 
 const Look& LookOf(Span::Kind kind) { return kLooks[static_cast<size_t>(kind)]; }
 
-// Slots first, then warps; of the first `steps` steps.
-std::vector<Lane> LanesOf(const Timeline& timeline, size_t steps) {
-  std::vector<Lane> slots, warps;
-  for (int slot = 0; slot < timeline.stages; ++slot) {
-    slots.push_back({"slot " + std::to_string(slot), {}});
-  }
-  for (int warp = 0; warp < kWarps; ++warp) {
-    warps.push_back({"warp " + std::to_string(warp), {}});
-  }
-  for (size_t i = 0; i < std::min(steps, timeline.steps.size()); ++i) {
-    const StepMoments& at = timeline.steps[i];
-    const int step = static_cast<int>(i);
-    slots[static_cast<size_t>(at.slot)].spans.push_back(
-        {Span::Kind::kCopy, at.issued, at.landed, step});
-    for (size_t warp = 0; warp < kWarps; ++warp) {
-      const WarpStep& moments = at.warps[warp];
-      std::vector<Span>& spans = warps[warp].spans;
-      spans.push_back({Span::Kind::kWaitReady, moments.wait, moments.ready, step});
-      spans.push_back({Span::Kind::kRead, moments.ready, moments.read, step});
-      spans.push_back({Span::Kind::kWaitReuse, moments.read, moments.reuse, step});
-    }
-  }
-  slots.insert(slots.end(), warps.begin(), warps.end());
+std::vector<Lane> EmptySlots(int stages) {
+  std::vector<Lane> slots;
+  for (int slot = 0; slot < stages; ++slot) slots.push_back({"slot " + std::to_string(slot), {}});
   return slots;
 }
+
+// The K step of a warp's `index`-th wait for a panel.
+int StepOf(const TracedRing& ring, int warp, int index) {
+  if (!ring.in_turn) return index;
+  const int consumer = (warp - kFirstConsumerWarp) / kConsumerWarps;
+  return (index / ring.k_tiles * 2 + consumer) * ring.k_tiles + index % ring.k_tiles;
+}
+
+// Of all warps' first waits, by a clock that may have wrapped between them.
+uint32_t EarliestOf(const WarpWaits* waits) {
+  std::optional<uint32_t> earliest;
+  for (int warp = 0; warp < kTracedWarps; ++warp) {
+    if (waits[warp].count == 0) continue;
+    const uint32_t begin = waits[warp].waits[0].begin;
+    if (!earliest || static_cast<int32_t>(begin - *earliest) < 0) earliest = begin;
+  }
+  return earliest.value_or(0);
+}
+
+// When the copies of each step were issued and, by `ready`, their panel was had. By step.
+struct StepTimes {
+  std::vector<uint32_t> issued, ready;
+
+  static void Keep(std::vector<uint32_t>& times, int step, uint32_t time) {
+    const auto at = static_cast<size_t>(step);
+    if (times.size() <= at) times.resize(at + 1, kNever);
+    times[at] = std::min(times[at], time);
+  }
+};
 
 Json NameEvent(const char* what, int process, int thread, const std::string& name) {
   return Json::Object()
@@ -75,10 +77,12 @@ constexpr double kLeft = 90, kRight = 20, kTop = 56, kWidth = 900;
 constexpr double kLeastForNumber = 16;  // of a span that shows its step
 constexpr double kLaneHeight = 18, kLaneGap = 4, kTitleHeight = 26, kAxisHeight = 30;
 
-uint32_t EndOf(const std::vector<Lane>& lanes) {
+uint32_t EndOf(const Picture& picture, int steps) {
   uint32_t end = 1;
-  for (const Lane& lane : lanes) {
-    for (const Span& span : lane.spans) end = std::max(end, span.to);
+  for (const Lane& lane : picture.lanes) {
+    for (const Span& span : lane.spans) {
+      if (span.step < steps) end = std::max(end, span.to);
+    }
   }
   return end;
 }
@@ -119,12 +123,12 @@ class Svg {
 
 }  // namespace
 
-Timeline TimelineOf(const uint32_t* words, int steps, int stages, std::string name, int block) {
+Timeline TimelineOf(const uint32_t* words, int steps, int stages, std::string name) {
   const auto at = [&](int step, int warp, Moment moment) {
     return words[(step * kTraceWarps + warp) * kMoments + static_cast<int>(moment)];
   };
   const uint32_t start = steps > 0 ? at(0, 0, Moment::kIssued) : 0;
-  Timeline timeline{.name = std::move(name), .block = block, .stages = stages, .steps = {}};
+  Timeline timeline{.name = std::move(name), .stages = stages, .steps = {}};
   for (int step = 0; step < steps; ++step) {
     StepMoments moments{.slot = step % stages,
                         .issued = at(step, 0, Moment::kIssued) - start,
@@ -140,14 +144,77 @@ Timeline TimelineOf(const uint32_t* words, int steps, int stages, std::string na
   return timeline;
 }
 
-std::string ChromeTrace(const std::vector<Timeline>& timelines) {
+Picture PictureOf(const Timeline& timeline) {
+  std::vector<Lane> lanes = EmptySlots(timeline.stages);
+  for (int warp = 0; warp < kWarps; ++warp) lanes.push_back({"warp " + std::to_string(warp), {}});
+  Lane* const warps = &lanes[static_cast<size_t>(timeline.stages)];
+  for (size_t i = 0; i < timeline.steps.size(); ++i) {
+    const StepMoments& at = timeline.steps[i];
+    const int step = static_cast<int>(i);
+    lanes[static_cast<size_t>(at.slot)].spans.push_back(
+        {Span::Kind::kCopy, at.issued, at.landed, step});
+    for (size_t warp = 0; warp < kWarps; ++warp) {
+      const WarpStep& moments = at.warps[warp];
+      std::vector<Span>& spans = warps[warp].spans;
+      spans.push_back({Span::Kind::kWaitReady, moments.wait, moments.ready, step});
+      spans.push_back({Span::Kind::kRead, moments.ready, moments.read, step});
+      spans.push_back({Span::Kind::kWaitReuse, moments.read, moments.reuse, step});
+    }
+  }
+  return {timeline.name, std::move(lanes)};
+}
+
+Picture PictureOfWaits(const WarpWaits* waits, const TracedRing& ring) {
+  const uint32_t start = EarliestOf(waits);
+  StepTimes times;
+  std::vector<Lane> warps;
+  for (int warp = 0; warp < kTracedWarps; ++warp) {
+    const WarpWaits& of = waits[warp];
+    if (of.count == 0) continue;
+    const bool produces = ring.producer && warp == 0;
+    Lane lane{produces ? "producer" : "warp " + std::to_string(warp), {}};
+    int waited_full = 0, waited_empty = 0;
+    const auto count = static_cast<int>(std::min<uint32_t>(of.count, kTracedWaits));
+    for (int i = 0; i < count; ++i) {
+      const Wait& wait = of.waits[i];
+      const uint32_t begin = wait.begin - start, end = wait.end - start;
+      if (wait.reuse != 0) {
+        const int step = waited_empty++;
+        lane.spans.push_back({Span::Kind::kWaitReuse, begin, end, step});
+        StepTimes::Keep(times.issued, step, end);
+        continue;
+      }
+      const int step = StepOf(ring, warp, waited_full++);
+      lane.spans.push_back({Span::Kind::kWaitReady, begin, end, step});
+      StepTimes::Keep(times.ready, step, end);
+      // A ring that all warps fill is filled behind the wait, S - 1 steps ahead.
+      if (!ring.producer && ring.stages > 1) {
+        StepTimes::Keep(times.issued, step + ring.stages - 1, end);
+      }
+      if (i + 1 < count) {
+        lane.spans.push_back({Span::Kind::kRead, end, of.waits[i + 1].begin - start, step});
+      }
+    }
+    warps.push_back(std::move(lane));
+  }
+  std::vector<Lane> lanes = EmptySlots(ring.stages);
+  for (size_t step = 0; step < times.ready.size(); ++step) {
+    const bool known = step < times.issued.size() && times.issued[step] != kNever;
+    const uint32_t from = known ? times.issued[step] : 0;  // before the first wait
+    if (times.ready[step] == kNever || times.ready[step] < from) continue;
+    lanes[step % static_cast<size_t>(ring.stages)].spans.push_back(
+        {Span::Kind::kCopy, from, times.ready[step], static_cast<int>(step)});
+  }
+  lanes.insert(lanes.end(), warps.begin(), warps.end());
+  return {ring.name, std::move(lanes)};
+}
+
+std::string ChromeTrace(const std::vector<Picture>& pictures) {
   Json events = Json::Array();
-  for (size_t i = 0; i < timelines.size(); ++i) {
-    const Timeline& timeline = timelines[i];
+  for (size_t i = 0; i < pictures.size(); ++i) {
     const auto process = static_cast<int>(i);
-    events.Add(NameEvent("process_name", process, 0,
-                         timeline.name + ", block " + std::to_string(timeline.block)));
-    const std::vector<Lane> lanes = LanesOf(timeline, timeline.steps.size());
+    events.Add(NameEvent("process_name", process, 0, pictures[i].name));
+    const std::vector<Lane>& lanes = pictures[i].lanes;
     for (size_t lane = 0; lane < lanes.size(); ++lane) {
       const auto thread = static_cast<int>(lane);
       events.Add(NameEvent("thread_name", process, thread, lanes[lane].name));
@@ -172,13 +239,9 @@ std::string ChromeTrace(const std::vector<Timeline>& timelines) {
          "\n";
 }
 
-std::string TimelineSvg(const std::vector<Timeline>& timelines, int steps) {
-  std::vector<std::vector<Lane>> pictures;
+std::string TimelineSvg(const std::vector<Picture>& pictures, int steps) {
   uint32_t end = 1;
-  for (const Timeline& timeline : timelines) {
-    pictures.push_back(LanesOf(timeline, static_cast<size_t>(steps)));
-    end = std::max(end, EndOf(pictures.back()));
-  }
+  for (const Picture& picture : pictures) end = std::max(end, EndOf(picture, steps));
   const double scale = kWidth / end;
   Svg svg;
   double x = kLeft;
@@ -188,18 +251,18 @@ std::string TimelineSvg(const std::vector<Timeline>& timelines, int steps) {
     x += 220;
   }
   double y = kTop;
-  for (size_t i = 0; i < pictures.size(); ++i) {
-    svg.Text(kLeft, y + 14, timelines[i].name);
+  for (const Picture& picture : pictures) {
+    svg.Text(kLeft, y + 14, picture.name);
     y += kTitleHeight;
-    const double top = y,
-                 bottom = y + static_cast<double>(pictures[i].size()) * (kLaneHeight + kLaneGap);
+    const double bottom = y + static_cast<double>(picture.lanes.size()) * (kLaneHeight + kLaneGap);
     for (uint32_t tick = 0, each = TickOf(end); tick <= end; tick += each) {
-      svg.Line(kLeft + tick * scale, top, bottom);
+      svg.Line(kLeft + tick * scale, y, bottom);
       svg.Text(kLeft + tick * scale, bottom + 14, std::to_string(tick), "middle");
     }
-    for (const Lane& lane : pictures[i]) {
+    for (const Lane& lane : picture.lanes) {
       svg.Text(kLeft - 8, y + 13, lane.name, "end");
       for (const Span& span : lane.spans) {
+        if (span.step >= steps) continue;
         const double from = kLeft + span.from * scale, width = (span.to - span.from) * scale;
         svg.Rect(from, y, width, kLaneHeight, LookOf(span.kind).colour,
                  std::string(LookOf(span.kind).name) + ", step " + std::to_string(span.step) +

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/lab/lab_ring.h"
+#include "kernels/lab/wait_trace.h"
 
 namespace gemmd::lab {
 
@@ -27,21 +28,53 @@ struct StepMoments {
 
 struct Timeline {
   std::string name;  // "S = 2"
-  int block = 0;
   int stages = 0;
   std::vector<StepMoments> steps;
 };
 
 // Of one block. `words`: its TraceWords(steps), by any clock that wraps at 2^32; the first issue
 // becomes 0.
-Timeline TimelineOf(const uint32_t* words, int steps, int stages, std::string name, int block);
+Timeline TimelineOf(const uint32_t* words, int steps, int stages, std::string name);
+
+// A stretch of a lane. `step` is the K step that it is about.
+struct Span {
+  enum class Kind : uint8_t { kCopy, kWaitReady, kRead, kWaitReuse };
+  Kind kind = Kind::kCopy;
+  uint32_t from = 0, to = 0;  // clocks
+  int step = 0;
+};
+
+struct Lane {
+  std::string name;
+  std::vector<Span> spans;
+};
+
+// Slots first, then warps.
+struct Picture {
+  std::string name;
+  std::vector<Lane> lanes;
+};
+
+Picture PictureOf(const Timeline& timeline);
+
+// Of a production kernel's first block: kTracedWarps of `waits`.
+struct TracedRing {
+  std::string name;
+  int stages = 0;
+  int k_tiles = 0;        // steps of a tile
+  bool producer = false;  // the first warp produces, and the consumers begin with the fifth; else
+                          // all warps do both
+  bool in_turn = false;   // consumers of 4 warps each take tiles in turn
+};
+// Copies have no end of their own there: they are drawn until the first warp has their panel.
+Picture PictureOfWaits(const WarpWaits* waits, const TracedRing& ring);
 
 // A document in Chrome's trace event format, for Perfetto or chrome://tracing: a process for each
-// timeline, a thread for each slot and each warp. One nanosecond shown is one clock.
-std::string ChromeTrace(const std::vector<Timeline>& timelines);
+// picture, a thread for each lane. One nanosecond shown is one clock.
+std::string ChromeTrace(const std::vector<Picture>& pictures);
 
 // A standalone SVG 1.1 document of the first `steps` steps of each, one under the other on one
-// scale: slots above, warps below, waits in colours of their own.
-std::string TimelineSvg(const std::vector<Timeline>& timelines, int steps);
+// scale, waits in colours of their own.
+std::string TimelineSvg(const std::vector<Picture>& pictures, int steps);
 
 }  // namespace gemmd::lab

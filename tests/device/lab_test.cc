@@ -8,6 +8,7 @@
 #include "kernels/lab/hazard.h"
 #include "kernels/lab/lab_run.h"
 #include "kernels/lab/ladder.h"
+#include "kernels/lab/production.h"
 #include "kernels/lab/timeline.h"
 #include "tests/device/device_fixture.h"
 
@@ -132,8 +133,8 @@ TEST_F(LabTest, MomentsOfAStepComeInTheOrderOfItsEdges) {
       const StatusOr<Outcome> outcome = device.Run(launch);
       ASSERT_TRUE(outcome.ok()) << outcome.status().ToString();
       for (int block = 0; block < 2; ++block) {
-        const Timeline timeline = TimelineOf(outcome->trace.data() + block * TraceWords(kSteps),
-                                             kSteps, stages, "", block);
+        const Timeline timeline =
+            TimelineOf(outcome->trace.data() + block * TraceWords(kSteps), kSteps, stages, "");
         for (int step = 0; step < kSteps; ++step) {
           const std::string where = std::string(Name(mechanism)) + " S=" + std::to_string(stages) +
                                     " block " + std::to_string(block) + " step " +
@@ -208,6 +209,36 @@ TEST_F(LabTest, WhatIsOutOfRangeIsRefusedByName) {
               l.trace_blocks = 1;
             }),
             "trace_blocks");
+}
+
+TEST_F(LabTest, AProductionKernelsWaitsAreOfEachStepOnceAWarp) {
+  for (const int row : TracedRows(traits_)) {
+    for (const int stages : {1, 2, 4}) {
+      // One tile a block, of 12 steps.
+      const StatusOr<Picture> picture = TraceProduct(traits_, row, stages, 256, 256, 12 * 64);
+      ASSERT_TRUE(picture.ok()) << picture.status().ToString();
+      const std::string where = picture->name;
+      EXPECT_GE(picture->lanes.size(), static_cast<size_t>(stages) + kWarps) << where;
+      for (const Lane& lane : picture->lanes) {
+        std::vector<int> ready, copies;
+        uint32_t until = 0;
+        for (const Span& span : lane.spans) {
+          EXPECT_LE(span.from, span.to) << where << " " << lane.name;
+          EXPECT_GE(span.from, until) << where << " " << lane.name;  // one after the other
+          until = span.to;
+          if (span.kind == Span::Kind::kWaitReady) ready.push_back(span.step);
+          if (span.kind == Span::Kind::kCopy) copies.push_back(span.step);
+        }
+        if (lane.name.find("warp") == 0) {
+          ASSERT_EQ(ready.size(), 12u) << where << " " << lane.name;
+          for (int step = 0; step < 12; ++step) EXPECT_EQ(ready[static_cast<size_t>(step)], step);
+        }
+        if (lane.name.find("slot") == 0) {
+          EXPECT_EQ(copies.size(), 12u / static_cast<size_t>(stages)) << where << " " << lane.name;
+        }
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -21,7 +21,8 @@ std::string BytesOf(const char* path) {
 
 // A program names its kernels to the driver, stripped or not.
 TEST(LabProgramTest, NoKernelOfTheLaboratoryIsInTheServer) {
-  const std::string kernels[] = {"LabKernel", "FillArray"}, product = "GemmCpAsyncMma";
+  const std::string kernels[] = {"LabKernel", "FillArray", "TracedWaits", "TracedProbe"},
+                    product = "GemmCpAsyncMma";
   const std::string lab = BytesOf(GEMMD_LAB_BINARY), server = BytesOf(GEMMD_BINARY);
   ASSERT_NE(server.find(product), std::string::npos) << "this would find nothing";
   for (const std::string& kernel : kernels) {

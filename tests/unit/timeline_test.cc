@@ -10,6 +10,8 @@
 namespace gemmd::lab {
 namespace {
 
+using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -37,7 +39,7 @@ std::vector<uint32_t> Words(uint32_t start) {
 TEST(TimelineTest, CountsFromTheFirstIssueAcrossAWrapOfTheClock) {
   for (const uint32_t start : {0U, 12345U, 0xfffffe00U}) {
     const std::vector<uint32_t> words = Words(start);
-    const Timeline timeline = TimelineOf(words.data(), 2, 1, "S = 1", 7);
+    const Timeline timeline = TimelineOf(words.data(), 2, 1, "S = 1");
     ASSERT_EQ(timeline.steps.size(), 2u);
     const StepMoments& second = timeline.steps[1];
     EXPECT_EQ(second.slot, 0);
@@ -52,16 +54,16 @@ TEST(TimelineTest, CountsFromTheFirstIssueAcrossAWrapOfTheClock) {
 
 TEST(TimelineTest, SlotsAreTakenInTurn) {
   const std::vector<uint32_t> words = Words(0);
-  const Timeline timeline = TimelineOf(words.data(), 2, 2, "S = 2", 0);
+  const Timeline timeline = TimelineOf(words.data(), 2, 2, "S = 2");
   EXPECT_EQ(timeline.steps[0].slot, 0);
   EXPECT_EQ(timeline.steps[1].slot, 1);
 }
 
 TEST(TimelineTest, ATraceHasASpanForEachCopyWaitAndRead) {
   const std::vector<uint32_t> words = Words(99);
-  const std::string trace = ChromeTrace({TimelineOf(words.data(), 2, 1, "S = 1", 7)});
+  const std::string trace = ChromeTrace({PictureOf(TimelineOf(words.data(), 2, 1, "S = 1"))});
   EXPECT_THAT(trace, HasSubstr("\"name\": \"process_name\", \"ph\": \"M\", \"pid\": 0, \"tid\": 0, "
-                               "\"args\": {\"name\": \"S = 1, block 7\"}"));
+                               "\"args\": {\"name\": \"S = 1\"}"));
   EXPECT_THAT(trace, HasSubstr("{\"name\": \"copy under way\", \"ph\": \"X\", \"pid\": 0, \"tid\": "
                                "0, \"ts\": 1, \"dur\": 0.5, \"args\": {\"step\": 1}}"));
   EXPECT_THAT(trace,
@@ -72,9 +74,67 @@ TEST(TimelineTest, ATraceHasASpanForEachCopyWaitAndRead) {
                         "0, \"tid\": 1, \"ts\": 0.6, \"dur\": 0.105,"));
 }
 
+// The spans of the lane of that name, as "kind step from to".
+std::vector<std::string> SpansOf(const Picture& picture, const std::string& name) {
+  const char* const kinds[] = {"copy", "ready", "read", "reuse"};
+  std::vector<std::string> texts;
+  for (const Lane& lane : picture.lanes) {
+    if (lane.name != name) continue;
+    for (const Span& span : lane.spans) {
+      texts.push_back(std::string(kinds[static_cast<int>(span.kind)]) + " " +
+                      std::to_string(span.step) + " " + std::to_string(span.from) + " " +
+                      std::to_string(span.to));
+    }
+  }
+  return texts;
+}
+
+void Add(WarpWaits& warp, bool reuse, uint32_t begin, uint32_t end) {
+  warp.waits[warp.count++] = {reuse, begin, end};
+}
+
+TEST(TimelineTest, AProducersWaitsEndWhereItsCopiesBegin) {
+  std::vector<WarpWaits> waits(kTracedWarps);
+  Add(waits[0], true, 0xfffffff0, 0xfffffff2);  // the clock wraps
+  Add(waits[0], true, 0xfffffff4, 10);
+  Add(waits[4], false, 2, 20);
+  Add(waits[4], false, 50, 52);
+  Add(waits[5], false, 4, 22);
+  const Picture picture =
+      PictureOfWaits(waits.data(), {.name = "", .stages = 2, .k_tiles = 2, .producer = true});
+  EXPECT_EQ(picture.lanes.size(), 5u);  // two slots, the producer, two warps
+  EXPECT_THAT(SpansOf(picture, "producer"), ElementsAre("reuse 0 0 2", "reuse 1 4 26"));
+  EXPECT_THAT(SpansOf(picture, "warp 4"),
+              ElementsAre("ready 0 18 36", "read 0 36 66", "ready 1 66 68"));
+  EXPECT_THAT(SpansOf(picture, "slot 0"), ElementsAre("copy 0 2 36"));
+  EXPECT_THAT(SpansOf(picture, "slot 1"), ElementsAre("copy 1 26 68"));
+}
+
+TEST(TimelineTest, ConsumersInTurnHaveTheStepsOfTheirOwnTiles) {
+  std::vector<WarpWaits> waits(kTracedWarps);
+  for (const uint32_t at : {10U, 20U, 30U}) {
+    Add(waits[4], false, at, at + 1);
+    Add(waits[8], false, at + 5, at + 6);
+  }
+  const Picture picture = PictureOfWaits(
+      waits.data(), {.name = "", .stages = 1, .k_tiles = 2, .producer = true, .in_turn = true});
+  EXPECT_THAT(SpansOf(picture, "warp 4"), Contains("ready 4 20 21"));
+  EXPECT_THAT(SpansOf(picture, "warp 8"), Contains("ready 2 5 6"));
+  EXPECT_THAT(SpansOf(picture, "warp 8"), Contains("ready 6 25 26"));
+}
+
+TEST(TimelineTest, WarpsThatFillTheRingThemselvesDoItBehindTheirWait) {
+  std::vector<WarpWaits> waits(kTracedWarps);
+  for (const uint32_t at : {10U, 20U, 30U}) Add(waits[1], false, at, at + 4);
+  const Picture picture = PictureOfWaits(waits.data(), {.name = "", .stages = 3, .k_tiles = 3});
+  EXPECT_THAT(SpansOf(picture, "slot 0"), ElementsAre("copy 0 0 4"));
+  EXPECT_THAT(SpansOf(picture, "slot 1"), ElementsAre("copy 1 0 14"));
+  EXPECT_THAT(SpansOf(picture, "slot 2"), ElementsAre("copy 2 4 24"));  // issued in step 0
+}
+
 TEST(TimelineTest, APictureHasItsStepsAndNoOthers) {
   const std::vector<uint32_t> words = Words(99);
-  const std::string svg = TimelineSvg({TimelineOf(words.data(), 2, 1, "S < 2", 7)}, 1);
+  const std::string svg = TimelineSvg({PictureOf(TimelineOf(words.data(), 2, 1, "S < 2"))}, 1);
   EXPECT_THAT(svg, HasSubstr("S &lt; 2"));
   EXPECT_THAT(svg, HasSubstr("<title>copy under way, step 0: 0 to 500</title>"));
   EXPECT_THAT(svg, HasSubstr("<title>reads and works, step 0: 510 to 700</title>"));

@@ -184,7 +184,8 @@ struct MmaTile {
 };
 
 // Grid: x = tiles of one product, z = products (walked when there are more than z may be).
-template <int kRow, typename T, bool kTransA, bool kTransB>
+// Probe: StallProbe, or what stands for it.
+template <int kRow, typename T, bool kTransA, bool kTransB, typename Probe = StallProbe>
 __global__ void __launch_bounds__(Threads(kKernelTable[kRow].config),
                                   kKernelTable[kRow].config.min_blocks_per_sm)
     GemmCpAsyncMma(const __grid_constant__ GemmParams p) {
@@ -198,7 +199,7 @@ __global__ void __launch_bounds__(Threads(kKernelTable[kRow].config),
   const TileCoord tile = TileAt(blockIdx.x, p.m_tiles, p.n_tiles);
   const int row0 = tile.m * kCfg.block_m, col0 = tile.n * kCfg.block_n;
 
-  StallProbe probe(p.counters);
+  Probe probe(p.counters);
   CpAsyncPipeline pipeline(p.stages);
   for (int batch = blockIdx.z; batch < p.batch; batch += gridDim.z) {
     const uint32_t start = probe.Now();

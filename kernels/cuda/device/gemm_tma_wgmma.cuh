@@ -130,9 +130,10 @@ struct WgmmaTile {
   // `steps` K steps of one tile. Slots are released one step late, when the wgmmas that read them
   // are known to be done while the next step's already run. A ring of one slot cannot wait for
   // that: its only slot must be released before it can be filled again.
+  template <typename Waits>
   __device__ static void Multiply(Accumulators& acc, const TmaRing& ring, const TmaTurns& turns,
-                                  RingState& state, WaitCounter& waits, uint32_t stages_base,
-                                  int share, int steps, int lane) {
+                                  RingState& state, Waits& waits, uint32_t stages_base, int share,
+                                  int steps, int lane) {
     const bool single = ring.stages() == 1;
     const uint32_t first_a = PanelA::Low(stages_base) + PanelA::Distance(share * kGroupM, 0);
     const uint32_t first_b = PanelB::Low(stages_base + PanelA::kBytes);
@@ -319,7 +320,8 @@ struct WgmmaTile {
   }
 };
 
-template <int kRow, typename T, bool kTransA, bool kTransB>
+// Waits: WaitCounter, or what stands for it.
+template <int kRow, typename T, bool kTransA, bool kTransB, typename Waits = WaitCounter>
 __global__ void __launch_bounds__(Threads(kKernelTable[kRow].config), 1)
     GemmTmaWgmma(const __grid_constant__ TmaParams params) {
   using Tile = WgmmaTile<kRow, T, kTransA, kTransB>;
@@ -361,7 +363,7 @@ __global__ void __launch_bounds__(Threads(kKernelTable[kRow].config), 1)
     if constexpr (kMoveRegisters) ptx::setmaxnreg_dec<kProducerRegisters>();
     if (threadIdx.x == 0) {
       TileWalk walk(p, rank, Tile::kPairsAlongM, 0, 1);
-      WaitCounter waits{probe};
+      Waits waits(p.counters, probe);
       while (walk.Next()) {
         const int matrix_a = p.stride_a == 0 ? 0 : walk.batch();
         const int matrix_b = p.stride_b == 0 ? 0 : walk.batch();
@@ -409,7 +411,7 @@ __global__ void __launch_bounds__(Threads(kKernelTable[kRow].config), 1)
     while (walk.Next()) {
       const int steps = walk.Steps();
       if constexpr (Tile::kPingPong) turns.Wait();
-      WaitCounter waits{reporter};
+      Waits waits(p.counters, reporter);
       typename Tile::Accumulators acc;
       const uint32_t start = reporter ? ptx::clock() : 0;
       Tile::Multiply(acc, ring, turns, state, waits, stages_base, share, steps, lane);

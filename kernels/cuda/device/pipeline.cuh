@@ -51,7 +51,8 @@ class CpAsyncPipeline {
   __device__ bool single() const { return stages_ == 1; }
 
   // The slot to fill. All threads of the block call it.
-  __device__ int ProducerAcquire(StallProbe& probe) {
+  template <typename Probe>
+  __device__ int ProducerAcquire(Probe& probe) {
     if (stages_ == 1) {
       const uint32_t since = probe.Now();
       __syncthreads();
@@ -66,7 +67,8 @@ class CpAsyncPipeline {
   }
 
   // The slot of the next step, landed for all threads. All threads of the block call it.
-  __device__ int ConsumerWait(StallProbe& probe) {
+  template <typename Probe>
+  __device__ int ConsumerWait(Probe& probe) {
     const uint32_t since = probe.Now();
     WaitForOldest();
     __syncthreads();
@@ -106,9 +108,9 @@ class CpAsyncPipeline {
 //   compute(slot)     consumes a slot
 // Steps past k_tiles are committed empty, so that short problems (k_tiles < stages) and the drain
 // take no other path.
-template <typename Load, typename Compute>
-__device__ __forceinline__ void RunPipeline(CpAsyncPipeline& pipeline, StallProbe& probe,
-                                            int k_tiles, Load&& load, Compute&& compute) {
+template <typename Probe, typename Load, typename Compute>
+__device__ __forceinline__ void RunPipeline(CpAsyncPipeline& pipeline, Probe& probe, int k_tiles,
+                                            Load&& load, Compute&& compute) {
   const auto produce = [&](int step) {
     const int slot = pipeline.ProducerAcquire(probe);
     if (step < k_tiles) load(slot, step);

@@ -59,10 +59,17 @@ class Watchdog {
 #endif
 };
 
+// The stall probe of the waiting verbs, which take any class with this one's members: the
+// laboratory has one that also writes down when each wait began and ended.
+//
 // Cycles spent waiting: read only when the first test misses.
 struct WaitCounter {
   bool on = false;
   uint32_t cycles = 0;
+
+  WaitCounter() = default;
+  // The launch's counters, null without a probe, are for classes that write down more than a sum.
+  __device__ WaitCounter(unsigned long long* /*counters*/, bool counts) : on(counts) {}
 
   __device__ __forceinline__ void Wait(uint32_t barrier, uint32_t parity) {
     if (ptx::mbarrier_test_wait_parity(barrier, parity)) return;
@@ -92,13 +99,15 @@ class TmaRing {
   }
 
   // The slot is free; its copies may be issued, to complete on the returned barrier.
+  template <typename Waits>
   __device__ __forceinline__ uint32_t ProducerAcquire(const RingState& state, uint32_t stage_bytes,
-                                                      WaitCounter& counter) const {
+                                                      Waits& counter) const {
     counter.Wait(empty(state.slot), state.phase ^ 1);
     ptx::mbarrier_arrive_expect_tx(full(state.slot), stage_bytes);
     return full(state.slot);
   }
-  __device__ __forceinline__ void ConsumerWait(const RingState& state, WaitCounter& counter) const {
+  template <typename Waits>
+  __device__ __forceinline__ void ConsumerWait(const RingState& state, Waits& counter) const {
     counter.Wait(full(state.slot), state.phase);
   }
   // By each consumer warp, when it has finished reading the slot. Lane i tells block i.
