@@ -5,7 +5,7 @@
 #   deploy/bundle.sh [--tests] [--label LABEL] [--bench] [--build-dir DIR] [OUTPUT.tar.gz]
 #   --tests   with the test programs, run_tests.sh to run them by label, and ci/gpu_run.sh
 #   --label   of the test programs only those with this label, such as gpu
-#   --bench   with the benchmarks, which take cuBLASLt from the host
+#   --bench   with the benchmarks, which take cuBLASLt from the host, the laboratory, and measure.sh
 set -euo pipefail
 # shellcheck source=lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -25,7 +25,7 @@ usage() { sed -n '2,8s/^# \?//p' "$0"; }
 while (($#)); do
   case $1 in
     --tests) with_tests=1 ;;
-    --bench) benchmarks=(gemmd_bench gemmd_latency) ;;
+    --bench) benchmarks=(gemmd_bench gemmd_latency gemmd_lab) ;;
     --build-dir | --label)
       (($# >= 2)) || die "$1 needs a value"
       if [[ $1 == --label ]]; then label=$2 with_tests=1; else build_dir=$(cd "$2" && pwd); fi
@@ -112,6 +112,7 @@ if ((with_tests)); then
     [[ ! -x $build_dir/bin/$name ]] || copy_program "$build_dir/bin/$name"
   done <"$stage/tests.txt"
 fi
+if ((${#benchmarks[@]})); then cp "$root_dir/deploy/measure.sh" "$stage/deploy"; fi
 for name in "${benchmarks[@]}"; do
   if [[ -x $build_dir/bin/$name ]]; then copy_program "$build_dir/bin/$name"; fi
 done

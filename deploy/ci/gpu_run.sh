@@ -33,10 +33,15 @@ check() {
   tail -n 30 "$log" >&2
 }
 
-# sanitize TOOL FILTER [OPTION...]: one tool of compute-sanitizer over the tests that the filter names.
+# sanitize TOOL FILTER [OPTION...]: one tool of compute-sanitizer over the conformance tests that the filter
+# names; sanitize_lab TOOL: over the laboratory's ring with both of its edges.
 sanitize() {
   check "$1" compute-sanitizer --tool "$1" --error-exitcode "$found" "${@:3}" \
     "$root_dir/bin/cuda_conformance_test" --gtest_brief=1 --gtest_filter="$2"
+}
+sanitize_lab() {
+  check "$1_lab" compute-sanitizer --tool "$1" --error-exitcode "$found" \
+    "$root_dir/bin/lab_device_test" --gtest_brief=1 --gtest_filter='LabTest.StepsBeyond*:LabTest.Moments*'
 }
 
 check tests "$root_dir/deploy/run_tests.sh" --label gpu
@@ -49,6 +54,8 @@ if have compute-sanitizer; then
   sanitize racecheck "$rings:$meetings:Cuda/RowConformance.SpreadsNaN*"
   # Of a block; by itself it makes room for so many that a launch of the deeper rings is not followed.
   sanitize synccheck "$rings:$meetings:Cuda/RowConformance.HoldsAroundTheEdges*" --num-cuda-barriers 64
+  sanitize_lab memcheck
+  sanitize_lab racecheck
   # The copy to the host reads along what pads D's rows, which no kernel has to write.
   sanitize initcheck "$rings:$meetings" --check-api-memory-access no
 else
