@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "kernels/core/tables.h"
 #include "kernels/core/text.h"
 #include "kernels/core/utf8.h"
 
@@ -29,6 +30,10 @@ Json::Json(std::string_view value) : text_("\"") {
 }
 
 Json::Json(double value) : text_(std::isfinite(value) ? Exact(value) : "null") {}
+
+Json Json::Rounded(double value, int decimals) {
+  return Json(Raw{}, std::isfinite(value) ? Fixed(value, decimals) : "null");
+}
 
 void Json::Append(const std::string& item) {
   const char close = text_.back();

@@ -20,6 +20,8 @@ class Json {
   Json(std::integral auto value) : text_(std::to_string(value)) {}   // NOLINT
   Json(double value);  // NOLINT: shortest text that reads back the same; null if not finite
 
+  // With so many digits behind the point; null if not finite.
+  static Json Rounded(double value, int decimals);
   static Json Null() { return Json(Raw{}, "null"); }
   static Json Object() { return Json(Raw{}, "{}"); }
   static Json Array() { return Json(Raw{}, "[]"); }

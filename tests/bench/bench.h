@@ -11,7 +11,7 @@
 #include "kernels/core/status.h"
 #include "kernels/cuda/measure.h"
 #include "kernels/plan/plan.h"
-#include "tests/bench/json_line.h"
+#include "tests/bench/line_writer.h"
 
 namespace gemmd::bench {
 
@@ -27,11 +27,11 @@ struct BenchContext {
 inline double Us(double seconds) { return seconds * 1e6; }
 
 // Ends a line with what it was measured on: gpu, driver, commit, date.
-inline JsonLine& AddMachine(JsonLine& line, const BenchContext& context) {
-  return line.String("gpu", context.traits.name)
-      .Integer("driver", context.traits.driver_version)
-      .String("commit", context.commit)
-      .String("date", context.date);
+inline Json& AddMachine(Json& line, const BenchContext& context) {
+  return line.Set("gpu", context.traits.name)
+      .Set("driver", context.traits.driver_version)
+      .Set("commit", context.commit)
+      .Set("date", context.date);
 }
 
 struct SweepOptions {

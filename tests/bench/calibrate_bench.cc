@@ -9,37 +9,37 @@
 namespace gemmd::bench {
 namespace {
 
-JsonLine StartLine(const char* bench, std::string_view family) {
-  JsonLine line;
-  line.String("bench", bench).String("family", family);
+Json StartLine(const char* bench, std::string_view family) {
+  Json line = Json::Object();
+  line.Set("bench", bench).Set("family", family);
   return line;
 }
 
-Status WriteMeasured(JsonLine line, const BenchContext& context) {
-  line.Fixed("clock_hz", context.traits.clock_hz, 0);
+Status WriteMeasured(Json line, const BenchContext& context) {
+  line.Set("clock_hz", Json::Rounded(context.traits.clock_hz, 0));
   return context.out.Write(AddMachine(line, context));
 }
 
 Status WritePoints(std::string_view family, const RingSamples& samples,
                    const BenchContext& context) {
   for (size_t i = 0; i < samples.step_seconds.size(); ++i) {
-    JsonLine line = StartLine("calibration", family);
-    line.Integer("stages", static_cast<int64_t>(i) + 1)
-        .Fixed("step_ns", samples.step_seconds[i] * 1e9, 3)
-        .Integer("bytes", samples.step_bytes);
+    Json line = StartLine("calibration", family);
+    line.Set("stages", static_cast<int64_t>(i) + 1)
+        .Set("step_ns", Json::Rounded(samples.step_seconds[i] * 1e9, 3))
+        .Set("bytes", samples.step_bytes);
     RETURN_IF_ERROR(WriteMeasured(std::move(line), context));
   }
-  JsonLine line = StartLine("calibration", family);
-  line.Fixed("flops_per_clock", samples.flops_per_second / context.traits.clock_hz, 1);
+  Json line = StartLine("calibration", family);
+  line.Set("flops_per_clock", Json::Rounded(samples.flops_per_second / context.traits.clock_hz, 1));
   return WriteMeasured(std::move(line), context);
 }
 
 Status WriteResult(std::string_view family, const RingCalibration& ring,
                    const BenchContext& context) {
-  JsonLine line = StartLine("calibration-result", family);
-  line.Fixed("latency_clocks", ring.latency_clocks, 1)
-      .Fixed("bytes_per_clock", ring.bytes_per_clock, 2)
-      .Fixed("flops_per_clock", ring.flops_per_clock, 1);
+  Json line = StartLine("calibration-result", family);
+  line.Set("latency_clocks", Json::Rounded(ring.latency_clocks, 1))
+      .Set("bytes_per_clock", Json::Rounded(ring.bytes_per_clock, 2))
+      .Set("flops_per_clock", Json::Rounded(ring.flops_per_clock, 1));
   return WriteMeasured(std::move(line), context);
 }
 

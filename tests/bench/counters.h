@@ -5,7 +5,7 @@
 
 #include "kernels/core/timing.h"
 #include "kernels/cuda/measure.h"
-#include "tests/bench/json_line.h"
+#include "tests/bench/line_writer.h"
 #include "tests/bench/operands.h"
 
 namespace gemmd::bench {
@@ -18,11 +18,11 @@ inline StatusOr<StallSample> StallsOf(const OperandSets& sets, const GemmProblem
   return MeasureStalls(problem, plan, params, traits);
 }
 
-inline JsonLine& AddStalls(JsonLine& line, const StallSample& stalls) {
-  return line.Integer("wait_full", static_cast<int64_t>(stalls.wait_full))
-      .Integer("wait_empty", static_cast<int64_t>(stalls.wait_empty))
-      .Integer("mainloop", static_cast<int64_t>(stalls.mainloop))
-      .Integer("epilogue", static_cast<int64_t>(stalls.epilogue));
+inline Json& AddStalls(Json& line, const StallSample& stalls) {
+  return line.Set("wait_full", static_cast<int64_t>(stalls.wait_full))
+      .Set("wait_empty", static_cast<int64_t>(stalls.wait_empty))
+      .Set("mainloop", static_cast<int64_t>(stalls.mainloop))
+      .Set("epilogue", static_cast<int64_t>(stalls.epilogue));
 }
 
 }  // namespace gemmd::bench

@@ -43,22 +43,22 @@ Status MeasurePlans(const Shape& shape, const PlansOptions& options, const Bench
   for (size_t i = 0; i < plans.size(); ++i) {
     const Plan& plan = plans[i];
     ASSIGN_OR_RETURN(const StallSample stalls, StallsOf(sets, problem, plan, context.traits));
-    JsonLine line;
-    line.String("bench", "plans")
-        .String("shape", shape.name)
-        .String("dtype", shape.dtype)
-        .String("layout", OpsName(shape.problem))
-        .Integer("m", shape.problem.m)
-        .Integer("n", shape.problem.n)
-        .Integer("k", shape.problem.k)
-        .Integer("batch", shape.problem.batch)
-        .Integer("rank", static_cast<int64_t>(i))
-        .String("kernel", plan.kernel())
-        .Integer("stages", plan.stages)
-        .Integer("split_k", plan.split_k)
-        .Flag("pair", plan.pair)
-        .Fixed("us", Us(timings[i].median_seconds), 3)
-        .Fixed("predicted_us", plan.predicted_seconds * 1e6, 3);
+    Json line = Json::Object();
+    line.Set("bench", "plans")
+        .Set("shape", shape.name)
+        .Set("dtype", shape.dtype)
+        .Set("layout", OpsName(shape.problem))
+        .Set("m", shape.problem.m)
+        .Set("n", shape.problem.n)
+        .Set("k", shape.problem.k)
+        .Set("batch", shape.problem.batch)
+        .Set("rank", static_cast<int64_t>(i))
+        .Set("kernel", plan.kernel())
+        .Set("stages", plan.stages)
+        .Set("split_k", plan.split_k)
+        .Set("pair", plan.pair)
+        .Set("us", Json::Rounded(Us(timings[i].median_seconds), 3))
+        .Set("predicted_us", Json::Rounded(plan.predicted_seconds * 1e6, 3));
     AddStalls(line, stalls);
     RETURN_IF_ERROR(context.out.Write(AddMachine(line, context)));
   }

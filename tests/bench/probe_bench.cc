@@ -44,24 +44,24 @@ Status MeasureProbe(const Shape& shape, const RandomPattern& pattern, const Shap
   measure.rounds = RoundsOf(plan, launches, measure);
   ASSIGN_OR_RETURN(const std::vector<PlanTiming> timings,
                    MeasureInterleaved(variants, measure, launches));
-  JsonLine line;
-  line.String("bench", "probe-cost")
-      .String("shape", shape.name)
-      .String("dtype", shape.dtype)
-      .String("layout", OpsName(problem))
-      .Integer("m", problem.m)
-      .Integer("n", problem.n)
-      .Integer("k", problem.k)
-      .Integer("batch", problem.batch)
-      .String("kernel", plan.kernel())
-      .Integer("stages", plan.stages)
-      .Integer("split_k", plan.split_k)
-      .Flag("pair", plan.pair)
-      .Fixed("off_us", Us(timings[0].median_seconds), 4)
-      .Fixed("on_us", Us(timings[1].median_seconds), 4)
-      .Fixed("ratio", timings[1].median_seconds / timings[0].median_seconds, 5)
-      .Integer("rounds", measure.rounds)
-      .Integer("seed", static_cast<int64_t>(context.seed));
+  Json line = Json::Object();
+  line.Set("bench", "probe-cost")
+      .Set("shape", shape.name)
+      .Set("dtype", shape.dtype)
+      .Set("layout", OpsName(problem))
+      .Set("m", problem.m)
+      .Set("n", problem.n)
+      .Set("k", problem.k)
+      .Set("batch", problem.batch)
+      .Set("kernel", plan.kernel())
+      .Set("stages", plan.stages)
+      .Set("split_k", plan.split_k)
+      .Set("pair", plan.pair)
+      .Set("off_us", Json::Rounded(Us(timings[0].median_seconds), 4))
+      .Set("on_us", Json::Rounded(Us(timings[1].median_seconds), 4))
+      .Set("ratio", Json::Rounded(timings[1].median_seconds / timings[0].median_seconds, 5))
+      .Set("rounds", measure.rounds)
+      .Set("seed", static_cast<int64_t>(context.seed));
   return context.out.Write(AddMachine(line, context));
 }
 

@@ -95,23 +95,23 @@ Status MeasureCost(const Shape& shape, const RandomPattern& pattern, const Shape
     }
   }
   const double off = Median(seconds[0]);
-  JsonLine line;
-  line.String("bench", "pc-sampling-cost")
-      .String("shape", shape.name)
-      .String("dtype", shape.dtype)
-      .Integer("m", problem.m)
-      .Integer("n", problem.n)
-      .Integer("k", problem.k)
-      .Integer("batch", problem.batch)
-      .String("kernel", plan.kernel())
-      .Integer("stages", plan.stages)
-      .Fixed("off_us", Us(off), 4)
-      .Fixed("default_us", Us(Median(seconds[1])), 4)
-      .Fixed("full_us", Us(Median(seconds[2])), 4)
-      .Fixed("default_ratio", Median(seconds[1]) / off, 5)
-      .Fixed("full_ratio", Median(seconds[2]) / off, 5)
-      .Fixed("default_percent", kDefaultPercent, 2)
-      .Integer("rounds", context.measure.rounds);
+  Json line = Json::Object();
+  line.Set("bench", "pc-sampling-cost")
+      .Set("shape", shape.name)
+      .Set("dtype", shape.dtype)
+      .Set("m", problem.m)
+      .Set("n", problem.n)
+      .Set("k", problem.k)
+      .Set("batch", problem.batch)
+      .Set("kernel", plan.kernel())
+      .Set("stages", plan.stages)
+      .Set("off_us", Json::Rounded(Us(off), 4))
+      .Set("default_us", Json::Rounded(Us(Median(seconds[1])), 4))
+      .Set("full_us", Json::Rounded(Us(Median(seconds[2])), 4))
+      .Set("default_ratio", Json::Rounded(Median(seconds[1]) / off, 5))
+      .Set("full_ratio", Json::Rounded(Median(seconds[2]) / off, 5))
+      .Set("default_percent", Json::Rounded(kDefaultPercent, 2))
+      .Set("rounds", context.measure.rounds);
   return context.out.Write(AddMachine(line, context));
 }
 
@@ -154,24 +154,24 @@ Status CheckStalls(const Shape& shape, const RandomPattern& pattern, const Shape
       return static_cast<double>(counts[static_cast<size_t>(kind)]) / all;
     };
     const auto mainloop = static_cast<double>(stalls.mainloop);
-    JsonLine line;
-    line.String("bench", "stall-check")
-        .String("shape", shape.name)
-        .String("dtype", shape.dtype)
-        .Integer("m", problem.m)
-        .Integer("n", problem.n)
-        .Integer("k", problem.k)
-        .String("kernel", plan->kernel())
-        .Integer("stages", stages)
-        .Integer("resident_blocks", plan->resident_blocks)
-        .Fixed("us", Us(timings[0].median_seconds), 3)
-        .Fixed("wait_full", static_cast<double>(stalls.wait_full) / mainloop, 4)
-        .Fixed("wait_empty", static_cast<double>(stalls.wait_empty) / mainloop, 4)
-        .Integer("samples", static_cast<int64_t>(all))
-        .Fixed("samples_at_full", part(CodeKind::kWaitFull), 4)
-        .Fixed("samples_at_empty", part(CodeKind::kWaitEmpty), 4)
-        .Fixed("samples_at_math", part(CodeKind::kTensorMath), 4)
-        .Integer("samples_dropped", samples.dropped);
+    Json line = Json::Object();
+    line.Set("bench", "stall-check")
+        .Set("shape", shape.name)
+        .Set("dtype", shape.dtype)
+        .Set("m", problem.m)
+        .Set("n", problem.n)
+        .Set("k", problem.k)
+        .Set("kernel", plan->kernel())
+        .Set("stages", stages)
+        .Set("resident_blocks", plan->resident_blocks)
+        .Set("us", Json::Rounded(Us(timings[0].median_seconds), 3))
+        .Set("wait_full", Json::Rounded(static_cast<double>(stalls.wait_full) / mainloop, 4))
+        .Set("wait_empty", Json::Rounded(static_cast<double>(stalls.wait_empty) / mainloop, 4))
+        .Set("samples", static_cast<int64_t>(all))
+        .Set("samples_at_full", Json::Rounded(part(CodeKind::kWaitFull), 4))
+        .Set("samples_at_empty", Json::Rounded(part(CodeKind::kWaitEmpty), 4))
+        .Set("samples_at_math", Json::Rounded(part(CodeKind::kTensorMath), 4))
+        .Set("samples_dropped", samples.dropped);
     RETURN_IF_ERROR(context.out.Write(AddMachine(line, context)));
   }
   return OkStatus();

@@ -87,30 +87,30 @@ class SelectionBench {
       return least;
     };
     for (const auto& [source, at] : {std::pair{"model", model_at}, {"measured", tuned_at}}) {
-      JsonLine line;
-      line.String("bench", "selection")
-          .String("dtype", shape.dtype)
-          .String("layout", OpsName(shape.problem))
-          .Integer("m", shape.problem.m)
-          .Integer("n", shape.problem.n)
-          .Integer("k", shape.problem.k)
-          .String("source", source)
-          .String("kernel", plans[at].kernel())
-          .Integer("stages", plans[at].stages)
-          .Integer("split_k", plans[at].split_k)
-          .Flag("pair", plans[at].pair)
-          .Fixed("picked_us", best_of_same(at) * 1e6, 3)
-          .Fixed("predicted_us", plans[at].predicted_seconds * 1e6, 3)
-          .String("best_kernel", plans[best].kernel())
-          .Integer("best_stages", plans[best].stages)
-          .Integer("best_split_k", plans[best].split_k)
-          .Flag("best_pair", plans[best].pair)
-          .Fixed("best_us", seconds(best) * 1e6, 3);
+      Json line = Json::Object();
+      line.Set("bench", "selection")
+          .Set("dtype", shape.dtype)
+          .Set("layout", OpsName(shape.problem))
+          .Set("m", shape.problem.m)
+          .Set("n", shape.problem.n)
+          .Set("k", shape.problem.k)
+          .Set("source", source)
+          .Set("kernel", plans[at].kernel())
+          .Set("stages", plans[at].stages)
+          .Set("split_k", plans[at].split_k)
+          .Set("pair", plans[at].pair)
+          .Set("picked_us", Json::Rounded(best_of_same(at) * 1e6, 3))
+          .Set("predicted_us", Json::Rounded(plans[at].predicted_seconds * 1e6, 3))
+          .Set("best_kernel", plans[best].kernel())
+          .Set("best_stages", plans[best].stages)
+          .Set("best_split_k", plans[best].split_k)
+          .Set("best_pair", plans[best].pair)
+          .Set("best_us", Json::Rounded(seconds(best) * 1e6, 3));
       if (at == model_at && best_depth < plans.size()) {
-        line.Integer("fastest_depth", plans[best_depth].stages)
-            .Fixed("fastest_depth_us", seconds(best_depth) * 1e6, 3);
+        line.Set("fastest_depth", plans[best_depth].stages)
+            .Set("fastest_depth_us", Json::Rounded(seconds(best_depth) * 1e6, 3));
       }
-      line.Integer("seed", static_cast<int64_t>(context_.seed));
+      line.Set("seed", static_cast<int64_t>(context_.seed));
       RETURN_IF_ERROR(context_.out.Write(AddMachine(line, context_)));
     }
     return OkStatus();

@@ -187,35 +187,36 @@ StatusOr<ShapeResult> BenchShape(const Shape& shape, const Plan& plan, const Ope
   return result;
 }
 
-JsonLine ToLine(const ShapeResult& r, const BenchContext& context) {
-  JsonLine line;
-  line.String("bench", "kernel")
-      .String("shape", r.shape.name)
-      .String("dtype", r.shape.dtype)
-      .String("layout", OpsName(r.shape.problem))
-      .Integer("m", r.shape.problem.m)
-      .Integer("n", r.shape.problem.n)
-      .Integer("k", r.shape.problem.k)
-      .Integer("batch", r.shape.problem.batch)
-      .String("kernel", r.plan.kernel())
-      .Integer("stages", r.plan.stages)
-      .Integer("split_k", r.plan.split_k)
-      .Flag("pair", r.plan.pair)
-      .Fixed("median_us", Us(r.ours.median_seconds), 3)
-      .Fixed("p5_us", Us(r.ours.p5_seconds), 3)
-      .Fixed("p95_us", Us(r.ours.p95_seconds), 3)
-      .Fixed("tflops", r.flops / Us(r.ours.median_seconds) * 1e-6, 2)
-      .Fixed("peer_first_us", r.peer.first_us, 3)
-      .Fixed("peer_best_us", r.peer.best_us, 3)
-      .Fixed("ratio_first", r.ratio_first(), 4)
-      .Fixed("ratio_best", r.ratio_best(), 4);
+Json ToLine(const ShapeResult& r, const BenchContext& context) {
+  Json line = Json::Object();
+  line.Set("bench", "kernel")
+      .Set("shape", r.shape.name)
+      .Set("dtype", r.shape.dtype)
+      .Set("layout", OpsName(r.shape.problem))
+      .Set("m", r.shape.problem.m)
+      .Set("n", r.shape.problem.n)
+      .Set("k", r.shape.problem.k)
+      .Set("batch", r.shape.problem.batch)
+      .Set("kernel", r.plan.kernel())
+      .Set("stages", r.plan.stages)
+      .Set("split_k", r.plan.split_k)
+      .Set("pair", r.plan.pair)
+      .Set("median_us", Json::Rounded(Us(r.ours.median_seconds), 3))
+      .Set("p5_us", Json::Rounded(Us(r.ours.p5_seconds), 3))
+      .Set("p95_us", Json::Rounded(Us(r.ours.p95_seconds), 3))
+      .Set("tflops", Json::Rounded(r.flops / Us(r.ours.median_seconds) * 1e-6, 2))
+      .Set("peer_first_us", Json::Rounded(r.peer.first_us, 3))
+      .Set("peer_best_us", Json::Rounded(r.peer.best_us, 3))
+      .Set("ratio_first", Json::Rounded(r.ratio_first(), 4))
+      .Set("ratio_best", Json::Rounded(r.ratio_best(), 4));
   if (r.padded) {
-    line.Fixed("peer_padded_first_us", r.padded->first_us, 3)
-        .Fixed("peer_padded_best_us", r.padded->best_us, 3)
-        .Fixed("ratio_padded_first", r.padded->first_us / Us(r.ours.median_seconds), 4);
+    line.Set("peer_padded_first_us", Json::Rounded(r.padded->first_us, 3))
+        .Set("peer_padded_best_us", Json::Rounded(r.padded->best_us, 3))
+        .Set("ratio_padded_first",
+             Json::Rounded(r.padded->first_us / Us(r.ours.median_seconds), 4));
   }
-  line.Flag("ok", r.ok);
-  if (!r.peer_ok) line.Flag("peer_ok", false);
+  line.Set("ok", r.ok);
+  if (!r.peer_ok) line.Set("peer_ok", false);
   return AddMachine(line, context);
 }
 

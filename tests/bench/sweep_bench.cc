@@ -50,24 +50,24 @@ Status SweepOne(const SweepOptions& options, const BenchContext& context, const 
   for (size_t i = 0; i < plans.size(); ++i) {
     ASSIGN_OR_RETURN(const StallSample stalls, StallsOf(sets, problem, plans[i], context.traits));
     const bool is_pick = plans[i].row == picked.row && plans[i].stages == picked.stages;
-    JsonLine line;
-    line.String("bench", "stage-sweep")
-        .String("dtype", options.dtype)
-        .String("layout", options.layout)
-        .Integer("m", problem.m)
-        .Integer("n", problem.n)
-        .Integer("k", problem.k)
-        .String("kernel", plans[i].kernel())
-        .Integer("stages", plans[i].stages)
-        .Integer("resident_blocks", plans[i].resident_blocks)
-        .Integer("smem_bytes", plans[i].smem_bytes)
-        .Fixed("us", Us(timings[i].median_seconds), 3)
-        .Fixed("p5_us", Us(timings[i].p5_seconds), 3)
-        .Fixed("p95_us", Us(timings[i].p95_seconds), 3)
-        .Fixed("tflops", problem.flops() / Us(timings[i].median_seconds) * 1e-6, 1)
-        .Fixed("predicted_us", plans[i].predicted_seconds * 1e6, 3)
-        .Flag("picked", is_pick);
-    AddStalls(line, stalls).Integer("seed", static_cast<int64_t>(context.seed));
+    Json line = Json::Object();
+    line.Set("bench", "stage-sweep")
+        .Set("dtype", options.dtype)
+        .Set("layout", options.layout)
+        .Set("m", problem.m)
+        .Set("n", problem.n)
+        .Set("k", problem.k)
+        .Set("kernel", plans[i].kernel())
+        .Set("stages", plans[i].stages)
+        .Set("resident_blocks", plans[i].resident_blocks)
+        .Set("smem_bytes", plans[i].smem_bytes)
+        .Set("us", Json::Rounded(Us(timings[i].median_seconds), 3))
+        .Set("p5_us", Json::Rounded(Us(timings[i].p5_seconds), 3))
+        .Set("p95_us", Json::Rounded(Us(timings[i].p95_seconds), 3))
+        .Set("tflops", Json::Rounded(problem.flops() / Us(timings[i].median_seconds) * 1e-6, 1))
+        .Set("predicted_us", Json::Rounded(plans[i].predicted_seconds * 1e6, 3))
+        .Set("picked", is_pick);
+    AddStalls(line, stalls).Set("seed", static_cast<int64_t>(context.seed));
     RETURN_IF_ERROR(context.out.Write(AddMachine(line, context)));
   }
   return OkStatus();

@@ -1,8 +1,5 @@
-#include <cmath>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <limits>
 #include <sstream>
 
 #include <gmock/gmock.h>
@@ -10,7 +7,7 @@
 #include <unistd.h>
 
 #include "kernels/core/numeric.h"
-#include "tests/bench/json_line.h"
+#include "tests/bench/line_writer.h"
 #include "tests/bench/result_check.h"
 #include "tests/bench/shape_list.h"
 #include "tests/support/matrices.h"
@@ -21,36 +18,18 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-TEST(JsonLineTest, MembersStandInTheOrderAdded) {
-  JsonLine line;
-  EXPECT_EQ(line.text(), "{}");
-  line.String("bench", "kernel").Integer("m", -3).Fixed("us", 1.23456, 3).Flag("ok", true);
-  EXPECT_EQ(line.text(), R"({"bench":"kernel","m":-3,"us":1.235,"ok":true})");
-}
-
-TEST(JsonLineTest, StringsAreEscapedAndNonFiniteNumbersAreNull) {
-  JsonLine line;
-  line.String("commit", "a\"b\\c\n\x1f")
-      .Fixed("nan", std::nan(""), 2)
-      .Fixed("inf", -std::numeric_limits<double>::infinity(), 2)
-      .Fixed("max", -std::numeric_limits<double>::max(), 0)
-      .Flag("ok", false);
-  EXPECT_THAT(line.text(), HasSubstr(R"("commit":"a\"b\\c\u000a\u001f","nan":null,"inf":null,)"));
-  EXPECT_THAT(line.text(), HasSubstr("\"max\":-17976931348623157"));
-}
-
 TEST(LineWriterTest, AppendsToWhatTheFileHolds) {
   const std::filesystem::path path = std::filesystem::path(::testing::TempDir()) /
                                      ("gemmd_bench_" + std::to_string(getpid()) + ".jsonl");
   for (const int value : {1, 2}) {
     const StatusOr<LineWriter> writer = LineWriter::Create(path.string());
     ASSERT_TRUE(writer.ok()) << writer.status().ToString();
-    ASSERT_TRUE(writer->Write(JsonLine().Integer("v", value)).ok());
+    ASSERT_TRUE(writer->Write(Json::Object().Set("v", value)).ok());
   }
   std::ostringstream text;
   text << std::ifstream(path).rdbuf();
   std::filesystem::remove(path);
-  EXPECT_EQ(text.str(), "{\"v\":1}\n{\"v\":2}\n");
+  EXPECT_EQ(text.str(), "{\"v\": 1}\n{\"v\": 2}\n");
 }
 
 TEST(LineWriterTest, NamesTheFileThatCannotBeOpened) {

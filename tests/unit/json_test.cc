@@ -40,5 +40,13 @@ TEST(JsonTest, NumbersReadBackTheSameAndNonFiniteOnesAreNull) {
   EXPECT_EQ(Json(-std::numeric_limits<double>::infinity()).text(), "null");
 }
 
+TEST(JsonTest, RoundedNumbersHaveTheirDigitsBehindThePoint) {
+  EXPECT_EQ(Json::Rounded(1.23456, 3).text(), "1.235");
+  EXPECT_EQ(Json::Rounded(-2, 1).text(), "-2.0");
+  EXPECT_EQ(Json::Rounded(1e20, 0).text(), "100000000000000000000");
+  EXPECT_EQ(Json::Rounded(std::numeric_limits<double>::quiet_NaN(), 2).text(), "null");
+  EXPECT_EQ(Json::Rounded(std::numeric_limits<double>::infinity(), 2).text(), "null");
+}
+
 }  // namespace
 }  // namespace gemmd
