@@ -19,6 +19,11 @@ constexpr char kProgram[] = "gemmd_lab";
 int Start(const Context& context, const std::vector<std::string>& words) {
   std::error_code unknown;
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", unknown);
+  if (unknown) {
+    return context.Fail(
+        kExitBadInput,
+        Unavailable("cannot tell where gemmctl is: /proc/self/exe: " + unknown.message()));
+  }
   const std::string program = (self.parent_path() / kProgram).string();
   std::vector<std::string> all = {kProgram};
   if (context.json) all.emplace_back("--json");

@@ -4,8 +4,8 @@
 # next is taken; exits 1 where one failed.
 #   deploy/measure.sh [--shapes FILE] [--batched FILE] [--commit C] OUTPUT_FOLDER [STEP...]
 # Steps, all of them without a list: shapes plans probe sampling-cost (of the list of shapes), batched (of
-# the list of batches), selection, sweep, calibration, lab-model, lab-ladder, lab-residency, lab-hazard,
-# lab-timeline.
+# the list of batches), selection, sweep, calibration: lines of JSON; lab-model, lab-ladder, lab-residency,
+# lab-hazard: an object each, and what people read of it; lab-timeline: traces and pictures.
 set -uo pipefail
 # shellcheck source=lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -38,6 +38,9 @@ bin=$root_dir/bin
 bench() { "$bin/gemmd_bench" "$@" --commit "$commit"; }
 lab() { "$bin/gemmd_lab" --commit "$commit" "$@"; }
 
+# timeline NAME ARGUMENT...
+timeline() { lab timeline --svg "$output/$1.svg" --trace "$output/$1-trace.json" "${@:2}"; }
+
 run() {
   case $1 in
     shapes) bench shapes --shapes "$shapes" ;;
@@ -48,19 +51,35 @@ run() {
     selection) bench selection --seed "$selection_seed" ;;
     sweep) bench sweep --max-stages 8 ;;
     calibration) bench calibrate ;;
-    lab-timeline) lab timeline --svg "$output/lab-timeline.svg" --trace "$output/lab-timeline.json" ;;
+    lab-timeline)
+      timeline lab-timeline && timeline lab-timeline-kernel --kernel cp_async_128x128x64 &&
+        timeline lab-timeline-tma --kernel tma_wgmma_128x128x64 &&
+        timeline lab-timeline-pingpong --kernel tma_pingpong_128x128x64
+      ;;
     lab-model | lab-ladder | lab-residency | lab-hazard) lab --json "${1#lab-}" ;;
     *) die "unknown step '$1'; see $0 --help" ;;
+  esac
+}
+
+# result_of STEP: where its standard output goes.
+result_of() {
+  case $1 in
+    lab-*) say "$output/$1.json" ;;
+    *) say "$output/$1.jsonl" ;;
   esac
 }
 
 (($#)) || set -- shapes plans probe sampling-cost batched selection sweep calibration \
   lab-model lab-ladder lab-residency lab-hazard lab-timeline
 for step in "$@"; do
-  start=$EPOCHREALTIME verdict=measured
-  run "$step" >"$output/$step.jsonl.part" || verdict="FAILED ($?)"
-  [[ $verdict != measured ]] || mv "$output/$step.jsonl.part" "$output/$step.jsonl"
-  [[ $verdict == measured ]] || failed=$((failed + 1))
+  start=$EPOCHREALTIME verdict=measured result=$(result_of "$step")
+  run "$step" >"$result.part" || verdict="FAILED ($?)"
+  if [[ $verdict == measured ]]; then
+    mv "$result.part" "$result"
+    [[ -s $result ]] || rm "$result"
+  else
+    failed=$((failed + 1))
+  fi
   say "$step: $verdict, $(seconds_since "$start") s"
 done
 ((failed == 0)) || die "$failed step(s) failed"

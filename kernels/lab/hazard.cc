@@ -37,6 +37,9 @@ std::vector<HazardRow> RowsOf(const LabDevice& device, const HazardOptions& opti
         row.hazard = &hazard;
         row.mechanism = mechanism;
         row.delay_clocks = delay;
+        row.seed = options.seed;
+        row.stages = options.stages;
+        row.array = device.shape();
         rows.push_back(row);
       }
     }
@@ -44,24 +47,32 @@ std::vector<HazardRow> RowsOf(const LabDevice& device, const HazardOptions& opti
   return rows;
 }
 
+// Adds the first wrong sums of an iteration to `examples`; returns how many were wrong.
+int64_t Judge(const LabDevice& device, const std::vector<uint32_t>& expected,
+              const std::vector<uint32_t>& found, int iteration, std::vector<Example>& examples) {
+  const std::vector<WrongSum> wrong = WrongSums(device.shape(), expected, found, /*work=*/0,
+                                                kExamples - std::min(kExamples, examples.size()));
+  for (const WrongSum& one : wrong) {
+    if (examples.size() == kExamples) break;
+    examples.push_back({iteration, one});
+  }
+  return static_cast<int64_t>(wrong.size());
+}
+
 Status RunOne(LabDevice& device, const HazardOptions& options, int iteration,
               const std::vector<uint32_t>& expected, HazardRow& row) {
   Launch launch = LaunchOf(device, row, options.stages);
   ASSIGN_OR_RETURN(const Outcome correct, device.Run(launch));
-  row.correct_failures += correct.sums != expected ? 1 : 0;
+  if (Judge(device, expected, correct.sums, iteration, row.first_correct_wrong) > 0) {
+    ++row.correct_failures;
+  }
   launch.fault = row.hazard->fault;
   ASSIGN_OR_RETURN(const Outcome broken, device.Run(launch));
-  const std::vector<WrongSum> wrong =
-      WrongSums(device.shape(), expected, broken.sums, launch.work,
-                kExamples - std::min(kExamples, row.first_wrong.size()));
-  row.broken_failures += wrong.empty() ? 0 : 1;
-  row.broken_wrong_sums += static_cast<int64_t>(wrong.size());
+  const int64_t wrong = Judge(device, expected, broken.sums, iteration, row.first_wrong);
+  row.broken_failures += wrong > 0 ? 1 : 0;
+  row.broken_wrong_sums += wrong;
   row.sums += static_cast<int64_t>(expected.size());
   ++row.iterations;
-  for (const WrongSum& one : wrong) {
-    if (row.first_wrong.size() == kExamples) break;
-    row.first_wrong.push_back({iteration, one});
-  }
   return OkStatus();
 }
 

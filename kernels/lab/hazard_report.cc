@@ -17,6 +17,23 @@ const char* Name(Origin origin) {
   return "mixed";
 }
 
+Json ExamplesJson(const std::vector<Example>& examples) {
+  Json list = Json::Array();
+  for (const auto& [iteration, wrong] : examples) {
+    Json example = Json::Object();
+    example.Set("iteration", iteration)
+        .Set("block", wrong.block)
+        .Set("step", wrong.step)
+        .Set("warp", wrong.warp)
+        .Set("expected", wrong.expected)
+        .Set("found", wrong.found)
+        .Set("origin", Name(wrong.origin));
+    if (wrong.origin == Origin::kPanel) example.Set("from_step", wrong.from_step);
+    list.Add(example);
+  }
+  return list;
+}
+
 std::string Percent(double part, double whole) {
   return whole > 0 ? Fixed(100 * part / whole, 1) + " %" : "-";
 }
@@ -35,7 +52,8 @@ const std::vector<Hazard>& Hazards() {
        "none of the others: the one that is late reads a later panel's words."},
       {Fault::kNoReady, "ready", "ready: a warp reads a slot when its panel has landed",
        "The copies of the panel are still under way when the slot is read. It holds the panel of "
-       "a turn before, or what was there before the first copy."},
+       "a turn before, what was there before the first copy, or words of both. A delay of the "
+       "reader hides it: whoever comes late enough finds the panel."},
       {Fault::kIssueForCompletion, "issue_for_completion",
        "ready, in part: what is waited for is that the copies were issued, not that they landed",
        "An asynchronous copy has returned when it has been issued. A barrier behind the call "
@@ -59,19 +77,6 @@ std::string OriginText(const WrongSum& wrong) {
 }
 
 Json HazardJson(const HazardRow& row) {
-  Json examples = Json::Array();
-  for (const auto& [iteration, wrong] : row.first_wrong) {
-    Json example = Json::Object();
-    example.Set("iteration", iteration)
-        .Set("block", wrong.block)
-        .Set("step", wrong.step)
-        .Set("warp", wrong.warp)
-        .Set("expected", wrong.expected)
-        .Set("found", wrong.found)
-        .Set("origin", Name(wrong.origin));
-    if (wrong.origin == Origin::kPanel) example.Set("from_step", wrong.from_step);
-    examples.Add(example);
-  }
   return Json::Object()
       .Set("hazard", row.hazard->name)
       .Set("removed", row.hazard->removed)
@@ -82,7 +87,12 @@ Json HazardJson(const HazardRow& row) {
       .Set("broken_failures", row.broken_failures)
       .Set("sums", row.sums)
       .Set("broken_wrong_sums", row.broken_wrong_sums)
-      .Set("first_wrong", examples);
+      .Set("seed", row.seed)
+      .Set("stages", row.stages)
+      .Set("array_rows", row.array.rows())
+      .Set("array_cols", row.array.cols())
+      .Set("first_wrong", ExamplesJson(row.first_wrong))
+      .Set("first_correct_wrong", ExamplesJson(row.first_correct_wrong));
 }
 
 std::string HazardReport(const std::vector<HazardRow>& rows) {

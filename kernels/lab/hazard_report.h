@@ -35,8 +35,13 @@ struct HazardRow {
   int correct_failures = 0;  // iterations of the whole ring with a wrong sum
   int broken_failures = 0;   // of the ring without the edge
   int64_t broken_wrong_sums = 0;
-  int64_t sums = 0;                  // that each of the two was asked for
-  std::vector<Example> first_wrong;  // of the broken ring
+  int64_t sums = 0;  // that each of the two was asked for
+  // What it takes to see the same again.
+  uint32_t seed = 0;  // of the first iteration's words; each later one adds 1
+  int stages = 0;
+  ArrayShape array;
+  std::vector<Example> first_wrong;          // of the broken ring
+  std::vector<Example> first_correct_wrong;  // of the whole one: none
 };
 
 // "step 7's", "the slot before its first copy's", "several panels'".

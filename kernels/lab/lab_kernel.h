@@ -29,10 +29,6 @@ struct LabParams {
   BlockReport* reports = nullptr;  // [block]
 };
 
-constexpr int64_t SmemBytes(const LabParams& p) {
-  return kFixedBytes + int64_t{p.stages} * p.stage_bytes;
-}
-
 // Any grid of kThreads threads, with kObserverThreads more where there is a trace. TMA is for sm_90
 // alone.
 const void* CpAsyncEntry(Fault fault);

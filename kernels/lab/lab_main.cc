@@ -9,28 +9,14 @@
 // Exit codes: 0; 1 bad input; 2 no usable device, or the device failed; 3 the whole ring was wrong.
 #include <algorithm>
 #include <cstdio>
-#include <ctime>
 #include <functional>
-#include <optional>
 #include <string>
-#include <string_view>
-#include <thread>
 #include <vector>
 
 #include <CLI/CLI.hpp>
 
-#include "kernels/core/files.h"
-#include "kernels/core/json.h"
 #include "kernels/core/status.h"
-#include "kernels/core/tables.h"
-#include "kernels/core/text.h"
-#include "kernels/lab/hazard.h"
-#include "kernels/lab/lab_run.h"
-#include "kernels/lab/ladder.h"
-#include "kernels/lab/production.h"
-#include "kernels/lab/ring_model.h"
-#include "kernels/lab/timeline.h"
-#include "kernels/plan/kernel_table.h"
+#include "kernels/lab/experiments.h"
 
 #ifndef GEMMD_VERSION
 #error "GEMMD_VERSION comes from the build"
@@ -41,273 +27,12 @@ namespace {
 
 enum ExitCode : int { kExitOk = 0, kExitBadInput = 1, kExitDevice = 2, kExitWrong = 3 };
 
-// What every experiment takes.
-struct Common {
-  int device = 0;
-  bool json = false;
-  std::string commit = "unknown";
-  std::optional<Mechanism> mechanism;  // none: all that the device has
-  int rounds = 7;
-  int exit_code = kExitOk;  // of an experiment that ran and found something
-};
-
-std::string Today() {
-  const std::time_t now = std::time(nullptr);
-  char text[11];
-  std::tm utc{};
-  gmtime_r(&now, &utc);
-  std::strftime(text, sizeof text, "%Y-%m-%d", &utc);
-  return text;
-}
-
-// Where and when, then what `results` holds under `key`.
-void Print(const Common& common, const LabDevice& device, const char* key, const Json& results) {
-  const Json document = Json::Object()
-                            .Set("bench", std::string("lab-") + key)
-                            .Set("gpu", device.traits().name)
-                            .Set("commit", common.commit)
-                            .Set("date", Today())
-                            .Set("rows", results);
-  std::printf("%s\n", document.text().c_str());
-}
-
-StatusOr<LabDevice> OpenDevice(const Common& common, const ArrayShape& shape = {}) {
-  ASSIGN_OR_RETURN(LabDevice device, LabDevice::Create(common.device, shape));
-  RETURN_IF_ERROR(device.Fill(1));
-  return device;
-}
-
-// The one that was named, or each that the device has.
-std::vector<Mechanism> MechanismsOf(const Common& common, const LabDevice& device) {
-  if (common.mechanism) return {*common.mechanism};
-  std::vector<Mechanism> all = {Mechanism::kCpAsync};
-  if (device.Has(Mechanism::kTma)) all.push_back(Mechanism::kTma);
-  return all;
-}
-
-struct ModelOptions {
-  double load_clocks = 500, compute_clocks = 220;
-  int max_stages = kMaxStages;
-  int stage_bytes = kPanelBytes;
-  int steps = 512;
-  bool measure = true;
-};
-
-std::string OutlookText(const std::vector<StageOutlook>& outlook, const DeviceTraits& traits) {
-  std::vector<std::vector<std::string>> table = {
-      {"stages", "uncovered", "clocks a tile", "shared memory", "blocks an SM"}};
-  for (const StageOutlook& at : outlook) {
-    table.push_back({std::to_string(at.stages), Fixed(at.uncovered_clocks, 0),
-                     Fixed(at.clocks_per_tile, 0), Bytes(at.smem_bytes),
-                     std::to_string(at.resident_blocks)});
-  }
-  return TableText(table) + "Residency is that of " + traits.name + ".\n";
-}
-
-Json OutlookJson(const std::vector<StageOutlook>& outlook) {
-  Json rows = Json::Array();
-  for (const StageOutlook& at : outlook) {
-    rows.Add(Json::Object()
-                 .Set("stages", at.stages)
-                 .Set("uncovered_clocks", at.uncovered_clocks)
-                 .Set("clocks_per_tile", at.clocks_per_tile)
-                 .Set("smem_bytes", at.smem_bytes)
-                 .Set("resident_blocks", at.resident_blocks)
-                 .Set("sm_clocks_per_tile", at.sm_clocks_per_tile));
-  }
-  return rows;
-}
-
-// Sets the kernel's L and C as near to those asked for as it goes, and measures.
-StatusOr<Ladder> MeasureExample(LabDevice& device, const ModelOptions& options,
-                                const Common& common, Mechanism mechanism) {
-  LadderOptions ladder;
-  ladder.mechanism = mechanism;
-  ladder.load_clocks = static_cast<uint32_t>(options.load_clocks);
-  ladder.steps = options.steps;
-  ladder.stage_bytes = options.stage_bytes;
-  ladder.max_stages = options.max_stages;
-  ladder.rounds = common.rounds;
-  ASSIGN_OR_RETURN(ladder.work, WorkFor(device, ladder, options.compute_clocks));
-  return MeasureLadder(device, ladder);
-}
-
-Status RunModel(Common& common, const ModelOptions& options) {
-  const TileCost cost = {.load = options.load_clocks, .compute = options.compute_clocks};
-  StatusOr<LabDevice> device = OpenDevice(common);
-  const DeviceTraits traits = device.ok() ? device->traits() : H200Traits();
-  const std::vector<StageOutlook> outlook =
-      OutlookOf(cost, options.max_stages, options.stage_bytes, kFixedBytes, kThreads, traits);
-  if (!common.json) {
-    std::printf("L = %s clocks to load a tile, C = %s to compute it; %d stages cover L.\n%s",
-                Short(cost.load).c_str(), Short(cost.compute).c_str(), CoveringStages(cost),
-                OutlookText(outlook, traits).c_str());
-  }
-  if (!device.ok() || !options.measure) {
-    if (common.json) std::printf("%s\n", OutlookJson(outlook).text().c_str());
-    if (options.measure) {
-      std::fprintf(stderr, "gemmd_lab: nothing measured: %s\n", device.status().ToString().c_str());
-    }
-    return OkStatus();
-  }
-  Json rows = Json::Array();
-  for (const Mechanism mechanism : MechanismsOf(common, *device)) {
-    ASSIGN_OR_RETURN(const Ladder ladder, MeasureExample(*device, options, common, mechanism));
-    if (!common.json) std::printf("\n%s", LadderText(ladder).c_str());
-    rows.Add(LadderJson(ladder));
-  }
-  if (common.json) {
-    Print(common, *device, "model",
-          Json::Object().Set("outlook", OutlookJson(outlook)).Set("measured", rows));
-  }
-  return OkStatus();
-}
-
-Status RunLadder(Common& common, LadderOptions options, double compute_clocks) {
-  ASSIGN_OR_RETURN(LabDevice device, OpenDevice(common));
-  Json rows = Json::Array();
-  for (const Mechanism mechanism : MechanismsOf(common, device)) {
-    options.mechanism = mechanism;
-    options.rounds = common.rounds;
-    if (options.panels == 0) options.panels = device.shape().panels;
-    if (compute_clocks > 0) {
-      ASSIGN_OR_RETURN(options.work, WorkFor(device, options, compute_clocks));
-    }
-    ASSIGN_OR_RETURN(const Ladder ladder, MeasureLadder(device, options));
-    if (!common.json) std::printf("%s\n", LadderText(ladder).c_str());
-    rows.Add(LadderJson(ladder));
-  }
-  if (common.json) Print(common, device, "ladder", rows);
-  return OkStatus();
-}
-
-Status RunResidency(Common& common, ResidencyOptions options, double compute_clocks) {
-  ASSIGN_OR_RETURN(LabDevice device, OpenDevice(common));
-  Json rows = Json::Array();
-  for (const Mechanism mechanism : MechanismsOf(common, device)) {
-    options.mechanism = mechanism;
-    options.rounds = common.rounds;
-    LadderOptions alone;
-    alone.mechanism = mechanism;
-    alone.rounds = common.rounds;
-    ASSIGN_OR_RETURN(options.work, WorkFor(device, alone, compute_clocks));
-    ASSIGN_OR_RETURN(const std::vector<ResidencyPoint> points, MeasureResidency(device, options));
-    if (!common.json) std::printf("%s\n%s\n", Name(mechanism), ResidencyText(points).c_str());
-    for (const ResidencyPoint& point : points) {
-      rows.Add(ResidencyJson(point)
-                   .Set("mechanism", Name(mechanism))
-                   .Set("load_floor_clocks", options.load_clocks)
-                   .Set("compute_clocks", compute_clocks));
-    }
-  }
-  if (common.json) Print(common, device, "residency", rows);
-  return OkStatus();
-}
-
-Status RunHazard(Common& common, HazardOptions options) {
-  ASSIGN_OR_RETURN(LabDevice device, OpenDevice(common));
-  options.mechanisms = MechanismsOf(common, device);
-  options.threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  ASSIGN_OR_RETURN(const std::vector<HazardRow> rows, RunHazards(device, options));
-  if (common.json) {
-    Json lines = Json::Array();
-    for (const HazardRow& row : rows) lines.Add(HazardJson(row));
-    Print(common, device, "hazard", lines);
-  } else {
-    std::printf("seed %u, %s of an array of %s\n%s", options.seed,
-                Count(options.iterations, "iteration").c_str(),
-                Bytes(device.shape().words() * 4).c_str(), HazardReport(rows).c_str());
-  }
-  const auto wrong = [](const HazardRow& row) { return row.correct_failures > 0; };
-  if (std::any_of(rows.begin(), rows.end(), wrong)) {
-    std::fprintf(stderr, "gemmd_lab: the ring with both of its edges gave wrong sums\n");
-    common.exit_code = kExitWrong;
-  }
-  return OkStatus();
-}
-
-struct TimelineOptions {
-  std::vector<int> stages = {1, 2, 4};
-  int steps = 16;       // of the laboratory's ring
-  int drawn_steps = 8;  // of all, in the picture
-  int block = 0;
-  uint32_t load_clocks = 0;
-  double compute_clocks = 220;
-  std::string kernel;                    // a production one; empty: the laboratory's ring
-  int64_t m = 1024, n = 1024, k = 1024;  // of its product
-  std::string trace, svg;                // paths; empty: none
-};
-
-StatusOr<std::vector<Picture>> TraceKernel(const DeviceTraits& traits,
-                                           const TimelineOptions& options) {
-  std::string known;
-  for (const int row : TracedRows(traits)) {
-    const std::string_view name = kKernelTable[row].name;
-    if (name == options.kernel) {
-      std::vector<Picture> pictures;
-      for (const int stages : options.stages) {
-        ASSIGN_OR_RETURN(Picture picture,
-                         TraceProduct(traits, row, stages, options.m, options.n, options.k));
-        pictures.push_back(std::move(picture));
-      }
-      return pictures;
-    }
-    known += (known.empty() ? "" : ", ") + std::string(name);
-  }
-  return InvalidArgument("kernel",
-                         "kernel=" + options.kernel + " is none of those traced here: " + known);
-}
-
-StatusOr<std::vector<Picture>> TraceRing(LabDevice& device, const Common& common,
-                                         const TimelineOptions& options) {
-  const Mechanism mechanism = MechanismsOf(common, device).back();
-  LadderOptions alone;
-  alone.mechanism = mechanism;
-  alone.rounds = common.rounds;
-  ASSIGN_OR_RETURN(const int work, WorkFor(device, alone, options.compute_clocks));
-  std::vector<Picture> pictures;
-  for (const int stages : options.stages) {
-    Launch launch;
-    launch.mechanism = mechanism;
-    launch.blocks = std::max(device.traits().sm_count, options.block + 1);
-    launch.steps = options.steps;
-    launch.stages = stages;
-    launch.work = work;
-    launch.load_clocks = options.load_clocks;
-    launch.trace_blocks = options.block + 1;
-    ASSIGN_OR_RETURN(Outcome outcome, device.Run(launch));  // the first loads the kernel
-    ASSIGN_OR_RETURN(outcome, device.Run(launch));
-    pictures.push_back(PictureOf(TimelineOf(
-        outcome.trace.data() + options.block * TraceWords(options.steps), options.steps, stages,
-        std::string(Name(mechanism)) + ", S = " + std::to_string(stages) + ", block " +
-            std::to_string(options.block))));
-  }
-  return pictures;
-}
-
-Status RunTimeline(Common& common, const TimelineOptions& options) {
-  for (const std::string& path : {options.trace, options.svg}) {
-    if (!path.empty()) RETURN_IF_ERROR(CheckWritable(path));
-  }
-  ASSIGN_OR_RETURN(LabDevice device, OpenDevice(common));
-  ASSIGN_OR_RETURN(const std::vector<Picture> pictures,
-                   options.kernel.empty() ? TraceRing(device, common, options)
-                                          : TraceKernel(device.traits(), options));
-  if (!options.trace.empty()) RETURN_IF_ERROR(WriteText(options.trace, ChromeTrace(pictures)));
-  if (!options.svg.empty()) {
-    RETURN_IF_ERROR(WriteText(options.svg, TimelineSvg(pictures, options.drawn_steps)));
-  }
-  if (options.trace.empty() && options.svg.empty()) {
-    std::printf("%s", ChromeTrace(pictures).c_str());
-  }
-  return OkStatus();
-}
-
 int Fail(const Status& status) {
   std::fprintf(stderr, "gemmd_lab: %s\n", status.ToString().c_str());
   const bool bad_input =
       status.code() == StatusCode::kInvalidArgument || status.code() == StatusCode::kOutOfRange ||
       status.code() == StatusCode::kNotFound || status.code() == StatusCode::kPermissionDenied;
+  if (status.code() == StatusCode::kDataLoss) return kExitWrong;
   return bad_input ? kExitBadInput : kExitDevice;
 }
 
@@ -346,17 +71,18 @@ int Main(int argc, char** argv) {
       ->check(CLI::Range(kPanelBytes, 1 << 20))
       ->capture_default_str();
   verb->add_option("--steps", model.steps, "K, in tiles")
-      ->check(CLI::Range(1, 1 << 20))
+      ->check(CLI::Range(1, 1 << 18))
       ->capture_default_str();
   verb->add_flag("!--no-measure", model.measure, "Arithmetic alone");
   verb->callback([&] { run = [&] { return RunModel(common, model); }; });
 
   LadderOptions ladder;
-  ladder.panels = 0;
+  ladder.panels = kCachedPanels;
   double ladder_compute = 0;
   verb = app.add_subcommand("ladder", "One tile at every stage count");
-  verb->add_option("--work", ladder.work, "Rounds of work behind each sum")
-      ->check(CLI::Range(0, 1 << 24))
+  verb->add_option("--work", ladder.work,
+                   "Rounds of work behind each sum; without it and --compute, C is made L")
+      ->check(CLI::Range(0, kMaxWork))
       ->capture_default_str();
   verb->add_option("--compute", ladder_compute,
                    "Sets --work so that computing takes so many clocks")
@@ -369,7 +95,7 @@ int Main(int argc, char** argv) {
       ->check(CLI::Range(0, 128))
       ->capture_default_str();
   verb->add_option("--steps", ladder.steps, "K, in tiles")
-      ->check(CLI::Range(1, 1 << 20))
+      ->check(CLI::Range(1, 1 << 18))
       ->capture_default_str();
   verb->callback([&] { run = [&] { return RunLadder(common, ladder, ladder_compute); }; });
 
@@ -386,7 +112,7 @@ int Main(int argc, char** argv) {
       ->capture_default_str();
   verb->add_option("--steps", residency.steps, "K, in tiles: a list")
       ->delimiter(',')
-      ->check(CLI::Range(1, 1 << 20));
+      ->check(CLI::Range(1, 1 << 18));
   verb->callback([&] { run = [&] { return RunResidency(common, residency, residency_compute); }; });
 
   HazardOptions hazard;
@@ -455,7 +181,7 @@ int Main(int argc, char** argv) {
   const Status status = run();
   if (!status.ok()) return Fail(status);
   if (std::fflush(stdout) != 0) return Fail(Status(StatusCode::kUnknown, "cannot write stdout"));
-  return common.exit_code;
+  return kExitOk;
 }
 
 }  // namespace

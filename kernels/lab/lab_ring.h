@@ -52,7 +52,8 @@ inline constexpr int kWarpWords = kPanelWords / kWarps;
 inline constexpr int kThreads = kWarps * 32;
 inline constexpr int kObserverThreads = 32;  // more, in launches with a trace: they see copies land
 inline constexpr int kMaxStages = 8;
-inline constexpr int kFixedBytes = 1024;  // barriers and notes, before the slots
+inline constexpr int kMostRegisters = 80;  // of a thread of any instance
+inline constexpr int kFixedBytes = 1024;   // barriers and notes, before the slots
 
 // What a slot holds before anything was copied into it.
 inline constexpr uint32_t kPoison = 0xffffffff;
@@ -77,11 +78,13 @@ GEMMD_LAB_BOTH constexpr int64_t TraceWords(int steps) {
   return int64_t{steps} * kTraceWarps * kMoments;
 }
 
-// What a block reports, of its first thread. Clocks of the SM, from the first issue on.
+// What a block reports, of its first thread. Clocks of the SM, from the first issue on; modulo
+// 2^32.
 struct BlockReport {
   uint32_t clocks = 0;      // of all steps
-  uint32_t wait_ready = 0;  // of these, in the ready edge
-  uint32_t wait_reuse = 0;  // and in the reuse edge
+  uint32_t wait_ready = 0;  // of these, in the ready edge,
+  uint32_t wait_reuse = 0;  // in the reuse edge,
+  uint32_t issue = 0;       // and issuing the copies of all steps but the first `stages`
   uint32_t sum = 0;         // of the first warp's sums: keeps the work alive
 };
 

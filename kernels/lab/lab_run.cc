@@ -14,8 +14,7 @@ namespace gemmd::lab {
 namespace {
 
 constexpr int kMaxBlocks = 1 << 20;
-constexpr int kMaxSteps = 1 << 20;
-constexpr int kMaxWork = 1 << 24;
+constexpr int kMaxSteps = 1 << 18;
 constexpr int kFillBlocks = 1024;
 
 Status CheckRange(const char* name, int64_t value, int64_t least, int64_t most) {
@@ -52,6 +51,9 @@ Status CopyBack(const DeviceBuffer& from, size_t count, std::vector<T>* to) {
 
 double Outcome::ClocksPerStep(int steps) const {
   return MedianPerStep(reports, &BlockReport::clocks, steps);
+}
+double Outcome::IssueClocksPerStep(int steps) const {
+  return MedianPerStep(reports, &BlockReport::issue, steps);
 }
 double Outcome::ReadyClocksPerStep(int steps) const {
   return MedianPerStep(reports, &BlockReport::wait_ready, steps);
@@ -108,6 +110,11 @@ Status LabDevice::Check(const Launch& launch) const {
     return InvalidArgument("stage_bytes", "stage_bytes=" + std::to_string(launch.stage_bytes) +
                                               " is not a multiple of 1024");
   }
+  // A block's clocks are counted in 32 bits.
+  constexpr int64_t kMostClocks = int64_t{1} << 31, kClocksOfRound = 8, kClocksOfStep = 4096;
+  const int64_t clocks = launch.steps * (int64_t{launch.load_clocks} + launch.delay_clocks +
+                                         launch.work * kClocksOfRound + kClocksOfStep);
+  RETURN_IF_ERROR(CheckRange("clocks of all steps", clocks, 0, kMostClocks));
   if (launch.trace_blocks > 0 && launch.fault != Fault::kNone) {
     return InvalidArgument("trace_blocks", "a ring without one of its edges cannot be traced");
   }
@@ -125,7 +132,7 @@ StatusOr<const void*> LabDevice::Prepare(const Launch& launch) const {
   return entry;
 }
 
-Status LabDevice::Reserve(int64_t bytes, int64_t* held, DeviceBuffer* buffer) const {
+Status LabDevice::Reserve(int64_t bytes, int64_t* held, DeviceBuffer* buffer) {
   if (bytes <= *held) return OkStatus();
   *held = 0;
   *buffer = DeviceBuffer();

@@ -12,6 +12,8 @@
 
 namespace gemmd::lab {
 
+inline constexpr int kMaxWork = 1 << 24;
+
 struct Launch {
   Mechanism mechanism = Mechanism::kCpAsync;
   Fault fault = Fault::kNone;
@@ -37,7 +39,8 @@ struct Outcome {
 
   // Medians over the blocks, a step.
   double ClocksPerStep(int steps) const;
-  double ReadyClocksPerStep(int steps) const;  // of these, in the ready edge
+  double ReadyClocksPerStep(int steps) const;  // of these, in the ready edge,
+  double IssueClocksPerStep(int steps) const;  // and issuing copies
 };
 
 // Not thread-safe. All on one device, made current by each call.
@@ -69,7 +72,7 @@ class LabDevice {
   // Raised to what the launch needs; its entry.
   StatusOr<const void*> Prepare(const Launch& launch) const;
   // At least `bytes` of device memory in *buffer.
-  Status Reserve(int64_t bytes, int64_t* held, DeviceBuffer* buffer) const;
+  static Status Reserve(int64_t bytes, int64_t* held, DeviceBuffer* buffer);
 
   DeviceTraits traits_;
   ArrayShape shape_;

@@ -4,9 +4,11 @@
 #include <cmath>
 #include <cstddef>
 #include <string>
+#include <utility>
 
 #include "kernels/core/quantile.h"
 #include "kernels/core/tables.h"
+#include "kernels/core/text.h"
 
 namespace gemmd::lab {
 namespace {
@@ -24,15 +26,11 @@ Launch LaunchOf(const LabDevice& device, const LadderOptions& options, int stage
   return launch;
 }
 
-Launch LoadAlone(const LabDevice& device, const LadderOptions& options) {
+// A single buffer that does one thing alone, or neither.
+Launch Alone(const LabDevice& device, const LadderOptions& options, bool loads, bool consumes) {
   Launch launch = LaunchOf(device, options, 1);
-  launch.consumes = false;
-  return launch;
-}
-
-Launch ComputeAlone(const LabDevice& device, const LadderOptions& options) {
-  Launch launch = LaunchOf(device, options, 1);
-  launch.loads = false;
+  launch.loads = loads;
+  launch.consumes = consumes;
   return launch;
 }
 
@@ -43,11 +41,12 @@ double Median(std::vector<double> values) {
 
 // What `rounds` runs of one launch gave.
 struct Runs {
-  std::vector<double> clocks, ready, seconds;
+  std::vector<double> clocks, ready, issue, seconds;
 
   void Add(const Outcome& outcome, int steps) {
     clocks.push_back(outcome.ClocksPerStep(steps));
     ready.push_back(outcome.ReadyClocksPerStep(steps));
+    issue.push_back(outcome.IssueClocksPerStep(steps));
     seconds.push_back(outcome.seconds);
   }
 };
@@ -68,43 +67,49 @@ StatusOr<std::vector<Runs>> RunInTurns(LabDevice& device, const std::vector<Laun
 }  // namespace
 
 StatusOr<Ladder> MeasureLadder(LabDevice& device, const LadderOptions& options) {
-  std::vector<Launch> launches = {LoadAlone(device, options), ComputeAlone(device, options)};
+  std::vector<Launch> launches = {Alone(device, options, /*loads=*/true, /*consumes=*/false),
+                                  Alone(device, options, false, true),
+                                  Alone(device, options, false, false)};
+  const size_t first = launches.size();
   const int64_t room = device.traits().smem_per_block_bytes - kFixedBytes;
-  const int most =
+  const auto most =
       static_cast<int>(std::min<int64_t>(options.max_stages, room / options.stage_bytes));
   for (int stages = 1; stages <= most; ++stages) {
     launches.push_back(LaunchOf(device, options, stages));
   }
   ASSIGN_OR_RETURN(const std::vector<Runs> runs, RunInTurns(device, launches, options.rounds));
+  const double issue = Median(runs[0].issue);
   Ladder ladder;
   ladder.options = options;
-  ladder.cost = {.load = Median(runs[0].clocks), .compute = Median(runs[1].clocks)};
-  for (int stages = 1; stages <= most; ++stages) {
-    const Runs& of = runs[static_cast<size_t>(stages) + 1];
-    const double clocks = Median(of.clocks);
+  ladder.cost = {.load = Median(runs[0].clocks) - Median(runs[2].clocks) - issue,
+                 .compute = Median(runs[1].clocks) + issue};
+  for (size_t i = first; i < launches.size(); ++i) {
+    const int stages = launches[i].stages;
+    const double clocks = Median(runs[i].clocks), seconds = Median(runs[i].seconds);
     ladder.rungs.push_back(
         {.stages = stages,
          .predicted_clocks = ClocksOfTiles(ladder.cost, stages, options.steps) / options.steps,
          .measured_clocks = clocks,
-         .ready_clocks = Median(of.ready),
+         .ready_clocks = Median(runs[i].ready),
          .hidden_share = HiddenShare(ladder.cost, clocks),
-         .seconds = Median(of.seconds)});
+         .seconds = seconds,
+         .bytes_per_second =
+             static_cast<double>(launches[i].blocks) * options.steps * kPanelBytes / seconds});
   }
   return ladder;
 }
 
-StatusOr<int> WorkFor(LabDevice& device, const LadderOptions& options, double clocks) {
+StatusOr<int> WorkFor(LabDevice& device, LadderOptions options, double clocks) {
   constexpr int kSome = 256;
-  LadderOptions with = options, without = options;
-  with.work = kSome;
-  without.work = 0;
-  ASSIGN_OR_RETURN(const std::vector<Runs> runs,
-                   RunInTurns(device, {ComputeAlone(device, without), ComputeAlone(device, with)},
-                              options.rounds));
-  const double least = Median(runs[0].clocks);
-  const double of_round = (Median(runs[1].clocks) - least) / kSome;
-  if (of_round <= 0) return Internal("rounds of work take no time: " + std::to_string(of_round));
-  return static_cast<int>(std::max(0.0, std::round((clocks - least) / of_round)));
+  options.max_stages = 0;  // L and C alone
+  options.work = 0;
+  ASSIGN_OR_RETURN(const Ladder without, MeasureLadder(device, options));
+  options.work = kSome;
+  ASSIGN_OR_RETURN(const Ladder with, MeasureLadder(device, options));
+  const double of_round = (with.cost.compute - without.cost.compute) / kSome;
+  if (of_round <= 0) return Internal("rounds of work take no time: " + Short(of_round));
+  const double rounds = std::round((clocks - without.cost.compute) / of_round);
+  return static_cast<int>(std::clamp(rounds, 0.0, static_cast<double>(kMaxWork)));
 }
 
 Json LadderJson(const Ladder& ladder) {
@@ -116,7 +121,8 @@ Json LadderJson(const Ladder& ladder) {
                   .Set("measured_clocks", rung.measured_clocks)
                   .Set("ready_clocks", rung.ready_clocks)
                   .Set("hidden_share", rung.hidden_share)
-                  .Set("seconds", rung.seconds));
+                  .Set("seconds", rung.seconds)
+                  .Set("bytes_per_second", rung.bytes_per_second));
   }
   const LadderOptions& options = ladder.options;
   return Json::Object()
@@ -129,17 +135,20 @@ Json LadderJson(const Ladder& ladder) {
       .Set("rounds", options.rounds)
       .Set("load_clocks", ladder.cost.load)
       .Set("compute_clocks", ladder.cost.compute)
+      .Set("sum_clocks", ladder.cost.load + ladder.cost.compute)
+      .Set("larger_clocks", std::max(ladder.cost.load, ladder.cost.compute))
       .Set("rungs", rungs);
 }
 
 std::string LadderText(const Ladder& ladder) {
   const auto& [load, compute] = ladder.cost;
   std::vector<std::vector<std::string>> table = {
-      {"stages", "predicted", "measured", "in waits", "load hidden", "launch"}};
+      {"stages", "predicted", "measured", "in waits", "load hidden", "launch", "GB/s"}};
   for (const Rung& rung : ladder.rungs) {
     table.push_back({std::to_string(rung.stages), Fixed(rung.predicted_clocks, 0),
                      Fixed(rung.measured_clocks, 0), Fixed(rung.ready_clocks, 0),
-                     Fixed(100 * rung.hidden_share, 0) + " %", Time(rung.seconds)});
+                     Fixed(100 * rung.hidden_share, 0) + " %", Time(rung.seconds),
+                     Fixed(rung.bytes_per_second * 1e-9, 0)});
   }
   return std::string(Name(ladder.options.mechanism)) + ", clocks a tile: load alone " +
          Fixed(load, 0) + ", computing alone " + Fixed(compute, 0) + ", their sum " +
@@ -157,6 +166,13 @@ int ResidencyStageBytes(const DeviceTraits& traits) {
 StatusOr<std::vector<ResidencyPoint>> MeasureResidency(LabDevice& device,
                                                        const ResidencyOptions& options) {
   const int slot = ResidencyStageBytes(device.traits());
+  LadderOptions alone;
+  alone.mechanism = options.mechanism;
+  alone.work = options.work;
+  alone.load_clocks = options.load_clocks;
+  alone.rounds = options.rounds;
+  alone.max_stages = 0;
+  ASSIGN_OR_RETURN(const Ladder ladder, MeasureLadder(device, alone));
   std::vector<ResidencyPoint> points;
   for (const int steps : options.steps) {
     std::vector<Launch> launches;
@@ -175,11 +191,14 @@ StatusOr<std::vector<ResidencyPoint>> MeasureResidency(LabDevice& device,
     ASSIGN_OR_RETURN(const std::vector<Runs> runs, RunInTurns(device, launches, options.rounds));
     for (size_t i = 0; i < launches.size(); ++i) {
       const Launch& launch = launches[i];
-      ResidencyPoint point{.steps = steps,
-                           .stages = launch.stages,
-                           .stage_bytes = launch.stage_bytes,
-                           .seconds = Median(runs[i].seconds),
-                           .ready_clocks = Median(runs[i].ready)};
+      ResidencyPoint point{
+          .steps = steps,
+          .stages = launch.stages,
+          .stage_bytes = launch.stage_bytes,
+          .seconds = Median(runs[i].seconds),
+          .clocks = Median(runs[i].clocks),
+          .predicted_clocks = ClocksOfTiles(ladder.cost, launch.stages, steps) / steps,
+          .ready_clocks = Median(runs[i].ready)};
       ASSIGN_OR_RETURN(point.resident_blocks, device.DriverResidentBlocks(launch));
       point.tiles_per_second = static_cast<double>(launch.blocks) * steps / point.seconds;
       points.push_back(point);
@@ -196,16 +215,20 @@ Json ResidencyJson(const ResidencyPoint& point) {
       .Set("resident_blocks", point.resident_blocks)
       .Set("seconds", point.seconds)
       .Set("tiles_per_second", point.tiles_per_second)
+      .Set("clocks_per_tile", point.clocks)
+      .Set("predicted_clocks_per_tile", point.predicted_clocks)
       .Set("ready_clocks", point.ready_clocks);
 }
 
 std::string ResidencyText(const std::vector<ResidencyPoint>& points) {
-  std::vector<std::vector<std::string>> table = {
-      {"K tiles", "stages", "slot", "blocks an SM", "launch", "tiles/us", "waits a tile"}};
+  std::vector<std::vector<std::string>> table = {{"K tiles", "stages", "slot", "blocks an SM",
+                                                  "launch", "tiles/us", "clocks a tile",
+                                                  "predicted", "in waits"}};
   for (const ResidencyPoint& point : points) {
     table.push_back({std::to_string(point.steps), std::to_string(point.stages),
                      Bytes(point.stage_bytes), std::to_string(point.resident_blocks),
                      Time(point.seconds), Fixed(point.tiles_per_second * 1e-6, 1),
+                     Fixed(point.clocks, 0), Fixed(point.predicted_clocks, 0),
                      Fixed(point.ready_clocks, 0)});
   }
   return TableText(table);

@@ -27,24 +27,27 @@ struct Rung {
   int stages = 0;
   double predicted_clocks = 0;  // a tile, as are all below
   double measured_clocks = 0;
-  double ready_clocks = 0;  // of these, in the ready edge
-  double hidden_share = 0;  // of the load's time
-  double seconds = 0;       // of the launch
+  double ready_clocks = 0;      // of these, in the ready edge
+  double hidden_share = 0;      // of the load's time
+  double seconds = 0;           // of the launch
+  double bytes_per_second = 0;  // of all panels: what the memory gave
 };
 
 struct Ladder {
   LadderOptions options;
-  TileCost cost;  // measured alone: loads without computing in a single buffer; computing on slots
-                  // that are never refilled
+  // From three launches of a single buffer: loads alone, computing alone, on slots that are never
+  // filled, and neither, which has the barriers and the loop.
+  //   L = loads alone - neither - issue;  C = computing alone + issue
+  TileCost cost;
   std::vector<Rung> rungs;
 };
 
 // A block an SM.
 StatusOr<Ladder> MeasureLadder(LabDevice& device, const LadderOptions& options);
 
-// Rounds of work at which computing alone takes about `clocks` a tile: from two measurements and a
-// line through them. 0 where the sum alone takes as long.
-StatusOr<int> WorkFor(LabDevice& device, const LadderOptions& options, double clocks);
+// Rounds of work at which C is about `clocks`: from two measurements and a line through them. 0
+// where a tile without work takes as long.
+StatusOr<int> WorkFor(LabDevice& device, LadderOptions options, double clocks);
 
 Json LadderJson(const Ladder& ladder);  // all of it
 std::string LadderText(const Ladder& ladder);
@@ -59,7 +62,10 @@ struct ResidencyPoint {
   int resident_blocks = 0;  // as the driver says
   double seconds = 0;       // of the launch
   double tiles_per_second = 0;
-  double ready_clocks = 0;  // a tile
+  // Of a block, a tile; the first tiles wait for a whole load, which few tiles do not make up for.
+  double clocks = 0;
+  double predicted_clocks = 0;
+  double ready_clocks = 0;  // of `clocks`, in the ready edge
 };
 
 struct ResidencyOptions {

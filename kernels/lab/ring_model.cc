@@ -37,28 +37,28 @@ double HiddenShare(const TileCost& cost, double clocks_per_tile) {
   return cost.load > 0 ? (cost.load + cost.compute - clocks_per_tile) / cost.load : 0;
 }
 
-int ResidentBlocks(const DeviceTraits& traits, int64_t smem_bytes, int threads) {
+int ResidentBlocks(const DeviceTraits& traits, int64_t smem_bytes, int threads, int registers) {
   if (smem_bytes > traits.smem_per_block_bytes) return 0;
   const int64_t by_smem = traits.smem_per_sm_bytes / (smem_bytes + traits.smem_reserved_bytes);
   const int64_t by_threads = traits.threads_per_sm / threads;
-  return static_cast<int>(std::min({by_smem, by_threads, int64_t{traits.blocks_per_sm}}));
+  const int64_t by_registers = traits.registers_per_sm / (int64_t{threads} * registers);
+  return static_cast<int>(
+      std::min({by_smem, by_threads, by_registers, int64_t{traits.blocks_per_sm}}));
 }
 
-std::vector<StageOutlook> OutlookOf(const TileCost& cost, int max_stages, int64_t stage_bytes,
-                                    int64_t fixed_bytes, int threads, const DeviceTraits& traits) {
+std::vector<StageOutlook> OutlookOf(
+    const TileCost& cost, int max_stages, int64_t stage_bytes, int64_t fixed_bytes,
+    const std::function<int(int stages, int64_t smem_bytes)>& resident) {
   std::vector<StageOutlook> outlook;
   for (int stages = 1; stages <= max_stages; ++stages) {
-    const int64_t smem = fixed_bytes + stages * stage_bytes;
-    const int resident = ResidentBlocks(traits, smem, threads);
-    const double alone = ClocksPerTile(cost, stages);
-    outlook.push_back({.stages = stages,
-                       .uncovered_clocks = UncoveredClocks(cost, stages),
-                       .clocks_per_tile = alone,
-                       .smem_bytes = smem,
-                       .resident_blocks = resident,
-                       .sm_clocks_per_tile = resident > 0
-                                                 ? alone / resident
-                                                 : std::numeric_limits<double>::infinity()});
+    StageOutlook at{.stages = stages,
+                    .uncovered_clocks = UncoveredClocks(cost, stages),
+                    .clocks_per_tile = ClocksPerTile(cost, stages),
+                    .smem_bytes = fixed_bytes + stages * stage_bytes,
+                    .sm_clocks_per_tile = std::numeric_limits<double>::infinity()};
+    at.resident_blocks = resident(stages, at.smem_bytes);
+    if (at.resident_blocks > 0) at.sm_clocks_per_tile = at.clocks_per_tile / at.resident_blocks;
+    outlook.push_back(at);
   }
   return outlook;
 }

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "kernels/core/device_traits.h"
@@ -18,8 +19,8 @@
 namespace gemmd::lab {
 
 struct TileCost {
-  double load = 0;     // L: from the issue of a tile's copies to their landing
-  double compute = 0;  // C
+  double load = 0;     // L: from the end of a tile's issue to its landing
+  double compute = 0;  // C: all that the block itself does for a tile, the issue included
 };
 
 // Precondition of all: stages >= 1.
@@ -34,9 +35,9 @@ int CoveringStages(const TileCost& cost);
 // where a tile takes C. Beyond these where the measurement is. 0 where there is no load to hide.
 double HiddenShare(const TileCost& cost, double clocks_per_tile);
 
-// Blocks of a launch that an SM holds at once, by their threads and their dynamic shared memory; 0
-// where not even one fits.
-int ResidentBlocks(const DeviceTraits& traits, int64_t smem_bytes, int threads);
+// Blocks of a launch that an SM holds at once, by their dynamic shared memory, threads and
+// registers of a thread; 0 where not even one fits.
+int ResidentBlocks(const DeviceTraits& traits, int64_t smem_bytes, int threads, int registers);
 
 // One line of the worked example.
 struct StageOutlook {
@@ -50,8 +51,10 @@ struct StageOutlook {
   double sm_clocks_per_tile = 0;
 };
 
-// Of 1 to `max_stages` stages; a launch takes fixed_bytes + stages * stage_bytes.
-std::vector<StageOutlook> OutlookOf(const TileCost& cost, int max_stages, int64_t stage_bytes,
-                                    int64_t fixed_bytes, int threads, const DeviceTraits& traits);
+// Of 1 to `max_stages` stages; a launch takes fixed_bytes + stages * stage_bytes, of which
+// `resident` says how many blocks an SM holds.
+std::vector<StageOutlook> OutlookOf(
+    const TileCost& cost, int max_stages, int64_t stage_bytes, int64_t fixed_bytes,
+    const std::function<int(int stages, int64_t smem_bytes)>& resident);
 
 }  // namespace gemmd::lab

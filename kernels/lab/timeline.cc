@@ -41,15 +41,17 @@ int StepOf(const TracedRing& ring, int warp, int index) {
   return (index / ring.k_tiles * 2 + consumer) * ring.k_tiles + index % ring.k_tiles;
 }
 
-// Of all warps' first waits, by a clock that may have wrapped between them.
-uint32_t EarliestOf(const WarpWaits* waits) {
-  std::optional<uint32_t> earliest;
+// Of two moments by a clock that may have wrapped between them.
+uint32_t Earlier(uint32_t a, uint32_t b) { return static_cast<int32_t>(b - a) < 0 ? b : a; }
+
+uint32_t FirstWait(const WarpWaits* waits) {
+  std::optional<uint32_t> first;
   for (int warp = 0; warp < kTracedWarps; ++warp) {
     if (waits[warp].count == 0) continue;
     const uint32_t begin = waits[warp].waits[0].begin;
-    if (!earliest || static_cast<int32_t>(begin - *earliest) < 0) earliest = begin;
+    first = first ? Earlier(*first, begin) : begin;
   }
-  return earliest.value_or(0);
+  return first.value_or(0);
 }
 
 // When the copies of each step were issued and, by `ready`, their panel was had. By step.
@@ -127,7 +129,11 @@ Timeline TimelineOf(const uint32_t* words, int steps, int stages, std::string na
   const auto at = [&](int step, int warp, Moment moment) {
     return words[(step * kTraceWarps + warp) * kMoments + static_cast<int>(moment)];
   };
-  const uint32_t start = steps > 0 ? at(0, 0, Moment::kIssued) : 0;
+  // Warps that issue nothing wait before the first copy is issued.
+  uint32_t start = steps > 0 ? at(0, 0, Moment::kIssued) : 0;
+  for (int warp = 0; warp < kWarps && steps > 0; ++warp) {
+    start = Earlier(start, at(0, warp, Moment::kWait));
+  }
   Timeline timeline{.name = std::move(name), .stages = stages, .steps = {}};
   for (int step = 0; step < steps; ++step) {
     StepMoments moments{.slot = step % stages,
@@ -165,7 +171,7 @@ Picture PictureOf(const Timeline& timeline) {
 }
 
 Picture PictureOfWaits(const WarpWaits* waits, const TracedRing& ring) {
-  const uint32_t start = EarliestOf(waits);
+  const uint32_t start = FirstWait(waits);
   StepTimes times;
   std::vector<Lane> warps;
   for (int warp = 0; warp < kTracedWarps; ++warp) {
@@ -200,8 +206,10 @@ Picture PictureOfWaits(const WarpWaits* waits, const TracedRing& ring) {
   std::vector<Lane> lanes = EmptySlots(ring.stages);
   for (size_t step = 0; step < times.ready.size(); ++step) {
     const bool known = step < times.issued.size() && times.issued[step] != kNever;
-    const uint32_t from = known ? times.issued[step] : 0;  // before the first wait
-    if (times.ready[step] == kNever || times.ready[step] < from) continue;
+    // Where all warps fill the ring, the first are issued before the first wait.
+    const bool before = !ring.producer && static_cast<int>(step) < ring.stages;
+    const uint32_t from = known ? times.issued[step] : 0;
+    if ((!known && !before) || times.ready[step] == kNever || times.ready[step] < from) continue;
     lanes[step % static_cast<size_t>(ring.stages)].spans.push_back(
         {Span::Kind::kCopy, from, times.ready[step], static_cast<int>(step)});
   }
@@ -255,9 +263,10 @@ std::string TimelineSvg(const std::vector<Picture>& pictures, int steps) {
     svg.Text(kLeft, y + 14, picture.name);
     y += kTitleHeight;
     const double bottom = y + static_cast<double>(picture.lanes.size()) * (kLaneHeight + kLaneGap);
-    for (uint32_t tick = 0, each = TickOf(end); tick <= end; tick += each) {
-      svg.Line(kLeft + tick * scale, y, bottom);
-      svg.Text(kLeft + tick * scale, bottom + 14, std::to_string(tick), "middle");
+    for (uint64_t tick = 0, each = TickOf(end); tick <= end; tick += each) {
+      const double at = kLeft + static_cast<double>(tick) * scale;
+      svg.Line(at, y, bottom);
+      svg.Text(at, bottom + 14, std::to_string(tick), "middle");
     }
     for (const Lane& lane : picture.lanes) {
       svg.Text(kLeft - 8, y + 13, lane.name, "end");

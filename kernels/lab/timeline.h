@@ -32,7 +32,7 @@ struct Timeline {
   std::vector<StepMoments> steps;
 };
 
-// Of one block. `words`: its TraceWords(steps), by any clock that wraps at 2^32; the first issue
+// Of one block. `words`: its TraceWords(steps), by any clock that wraps at 2^32; its first moment
 // becomes 0.
 Timeline TimelineOf(const uint32_t* words, int steps, int stages, std::string name);
 

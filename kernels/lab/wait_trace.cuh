@@ -16,44 +16,56 @@ __device__ inline WarpWaits* WaitsOfWarp(unsigned long long* counters) {
          threadIdx.x / 32;
 }
 
-__device__ inline void WriteDown(WarpWaits* to, bool reuse, uint32_t begin) {
-  if (to == nullptr) return;
-  const uint32_t end = ptx::clock(), at = to->count;
-  if (at < kTracedWaits) to->waits[at] = {reuse, begin, end};
-  to->count = at + 1;
-}
+// Of the calling warp. The count is kept beside the memory that it is written to: reading it back
+// would hold up the next wait.
+class WaitList {
+ public:
+  __device__ explicit WaitList(unsigned long long* counters)
+      : to_(WaitsOfWarp(counters)), count_(to_ == nullptr ? 0 : to_->count) {}
+
+  __device__ void Add(bool reuse, uint32_t begin) {
+    if (to_ == nullptr) return;
+    const uint32_t end = ptx::clock();
+    if (count_ < kTracedWaits) to_->waits[count_] = {reuse, begin, end};
+    to_->count = ++count_;
+  }
+
+ private:
+  WarpWaits* to_;
+  uint32_t count_;
+};
 
 struct TracedWaits : WaitCounter {
-  WarpWaits* to;
+  WaitList list;
 
   // The first warp produces; all others consume.
   __device__ TracedWaits(unsigned long long* counters, bool counts)
-      : WaitCounter(counters, counts), to(WaitsOfWarp(counters)) {}
+      : WaitCounter(counters, counts), list(counters) {}
 
   __device__ __forceinline__ void Wait(uint32_t barrier, uint32_t parity) {
     const uint32_t begin = ptx::clock();
     WaitCounter::Wait(barrier, parity);
-    WriteDown(to, threadIdx.x < 32, begin);
+    list.Add(threadIdx.x < 32, begin);
   }
 };
 
 class TracedProbe : public StallProbe {
  public:
   __device__ explicit TracedProbe(unsigned long long* counters)
-      : StallProbe(counters), to_(WaitsOfWarp(counters)) {}
+      : StallProbe(counters), list_(counters) {}
 
   __device__ uint32_t Now() const { return ptx::clock(); }
   __device__ void AddWaitFull(uint32_t since) {
-    WriteDown(to_, false, since);
+    list_.Add(false, since);
     StallProbe::AddWaitFull(since);
   }
   __device__ void AddWaitEmpty(uint32_t since) {
-    WriteDown(to_, true, since);
+    list_.Add(true, since);
     StallProbe::AddWaitEmpty(since);
   }
 
  private:
-  WarpWaits* to_;
+  WaitList list_;
 };
 
 }  // namespace gemmd::lab

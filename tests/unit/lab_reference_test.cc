@@ -102,6 +102,9 @@ HazardRow SomeRow() {
   row.broken_failures = 7;
   row.broken_wrong_sums = 30;
   row.sums = 600;
+  row.seed = 7;
+  row.stages = 2;
+  row.array = kShape;
   WrongSum wrong{.block = 1, .step = 2, .warp = 3, .expected = 11, .found = 22};
   wrong.origin = Origin::kPanel;
   wrong.from_step = 4;
@@ -132,12 +135,14 @@ TEST(HazardReportTest, SaysWhatWasRemovedAndWhoseWordsWereFound) {
 }
 
 TEST(HazardReportTest, JsonHasTheCountsAndTheFirstWrongSums) {
-  EXPECT_THAT(HazardJson(SomeRow()).text(),
-              HasSubstr("\"mechanism\": \"tma\", \"iterations\": 10, \"delay_cycles\": 1000, "
-                        "\"correct_failures\": 0, \"broken_failures\": 7, \"sums\": 600, "
-                        "\"broken_wrong_sums\": 30, \"first_wrong\": [{\"iteration\": 5, "
-                        "\"block\": 1, \"step\": 2, \"warp\": 3, \"expected\": 11, \"found\": 22, "
-                        "\"origin\": \"panel\", \"from_step\": 4}]"));
+  EXPECT_THAT(
+      HazardJson(SomeRow()).text(),
+      HasSubstr("\"mechanism\": \"tma\", \"iterations\": 10, \"delay_cycles\": 1000, "
+                "\"correct_failures\": 0, \"broken_failures\": 7, \"sums\": 600, "
+                "\"broken_wrong_sums\": 30, \"seed\": 7, \"stages\": 2, \"array_rows\": 192, "
+                "\"array_cols\": 160, \"first_wrong\": [{\"iteration\": 5, "
+                "\"block\": 1, \"step\": 2, \"warp\": 3, \"expected\": 11, \"found\": 22, "
+                "\"origin\": \"panel\", \"from_step\": 4}], \"first_correct_wrong\": []"));
 }
 
 }  // namespace

@@ -61,20 +61,24 @@ TEST(RingModelTest, TheSingleBufferHidesNothingAndATileOfCHidesAll) {
   EXPECT_EQ(HiddenShare({.load = 0, .compute = 220}, 220), 0);
 }
 
-TEST(RingModelTest, BlocksAreBoundBySharedMemoryThreadsOrTheirNumber) {
+TEST(RingModelTest, BlocksAreBoundBySharedMemoryThreadsRegistersOrTheirNumber) {
   const DeviceTraits h200 = H200Traits();  // 228 KiB an SM, 1 KiB of it each block's
-  EXPECT_EQ(ResidentBlocks(h200, 17 << 10, 128), 12);
-  EXPECT_EQ(ResidentBlocks(h200, 113 << 10, 128), 2);
-  EXPECT_EQ(ResidentBlocks(h200, (113 << 10) + 1, 128), 1);
-  EXPECT_EQ(ResidentBlocks(h200, 227 << 10, 128), 1);
-  EXPECT_EQ(ResidentBlocks(h200, (227 << 10) + 1, 128), 0);
-  EXPECT_EQ(ResidentBlocks(h200, 0, 128), 16);
-  EXPECT_EQ(ResidentBlocks(h200, 0, 32), 32);
+  EXPECT_EQ(ResidentBlocks(h200, 17 << 10, 128, 32), 12);
+  EXPECT_EQ(ResidentBlocks(h200, 113 << 10, 128, 32), 2);
+  EXPECT_EQ(ResidentBlocks(h200, (113 << 10) + 1, 128, 32), 1);
+  EXPECT_EQ(ResidentBlocks(h200, 227 << 10, 128, 32), 1);
+  EXPECT_EQ(ResidentBlocks(h200, (227 << 10) + 1, 128, 32), 0);
+  EXPECT_EQ(ResidentBlocks(h200, 0, 128, 32), 16);
+  EXPECT_EQ(ResidentBlocks(h200, 0, 128, 80), 6);
+  EXPECT_EQ(ResidentBlocks(h200, 0, 32, 32), 32);
 }
 
 TEST(RingModelTest, MoreStagesBuyLessLatencyForFewerBlocks) {
   const std::vector<StageOutlook> outlook =
-      OutlookOf(kExample, 5, 48 << 10, 1 << 10, 128, H200Traits());
+      OutlookOf(kExample, 5, 48 << 10, 1 << 10, [](int stages, int64_t smem) {
+        EXPECT_EQ(smem, (1 << 10) + stages * (48 << 10));
+        return ResidentBlocks(H200Traits(), smem, 128, 80);
+      });
   ASSERT_EQ(outlook.size(), 5u);
   EXPECT_EQ(outlook[1].smem_bytes, 97 << 10);
   EXPECT_EQ(outlook[1].resident_blocks, 2);

@@ -1,0 +1,306 @@
+#include "kernels/lab/experiments.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <ctime>
+#include <limits>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+#include "kernels/core/files.h"
+#include "kernels/core/json.h"
+#include "kernels/core/tables.h"
+#include "kernels/core/text.h"
+#include "kernels/cuda/device_probe.h"
+#include "kernels/lab/production.h"
+#include "kernels/lab/ring_model.h"
+#include "kernels/lab/timeline.h"
+#include "kernels/plan/kernel_table.h"
+
+namespace gemmd::lab {
+namespace {
+
+std::string Today() {
+  const std::time_t now = std::time(nullptr);
+  char text[11];
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  std::strftime(text, sizeof text, "%Y-%m-%d", &utc);
+  return text;
+}
+
+// Of which experiment, where and when; then the results as "rows".
+void Print(const Common& common, const std::string& gpu, const char* key, const Json& results) {
+  const Json document = Json::Object()
+                            .Set("bench", std::string("lab-") + key)
+                            .Set("gpu", gpu)
+                            .Set("commit", common.commit)
+                            .Set("date", Today())
+                            .Set("rows", results);
+  std::printf("%s\n", document.text().c_str());
+}
+
+StatusOr<LabDevice> OpenDevice(const Common& common, const ArrayShape& shape = {}) {
+  ASSIGN_OR_RETURN(LabDevice device, LabDevice::Create(common.device, shape));
+  RETURN_IF_ERROR(device.Fill(1));
+  return device;
+}
+
+// The one that was named, or each that the device has.
+std::vector<Mechanism> MechanismsOf(const Common& common, const LabDevice& device) {
+  if (common.mechanism) return {*common.mechanism};
+  std::vector<Mechanism> all = {Mechanism::kCpAsync};
+  if (device.Has(Mechanism::kTma)) all.push_back(Mechanism::kTma);
+  return all;
+}
+
+std::string OutlookText(const std::vector<StageOutlook>& outlook, const DeviceTraits& traits) {
+  std::vector<std::vector<std::string>> table = {
+      {"stages", "uncovered", "clocks a tile", "shared memory", "blocks an SM"}};
+  for (const StageOutlook& at : outlook) {
+    table.push_back({std::to_string(at.stages), Fixed(at.uncovered_clocks, 0),
+                     Fixed(at.clocks_per_tile, 0), Bytes(at.smem_bytes),
+                     std::to_string(at.resident_blocks)});
+  }
+  return TableText(table) + "Residency is that of " + traits.name + ".\n";
+}
+
+Json OutlookJson(const std::vector<StageOutlook>& outlook) {
+  Json rows = Json::Array();
+  for (const StageOutlook& at : outlook) {
+    rows.Add(Json::Object()
+                 .Set("stages", at.stages)
+                 .Set("uncovered_clocks", at.uncovered_clocks)
+                 .Set("clocks_per_tile", at.clocks_per_tile)
+                 .Set("smem_bytes", at.smem_bytes)
+                 .Set("resident_blocks", at.resident_blocks)
+                 .Set("sm_clocks_per_tile", at.sm_clocks_per_tile));
+  }
+  return rows;
+}
+
+// Sets the kernel's L and C as near to those asked for as it goes, and measures.
+StatusOr<Ladder> MeasureExample(LabDevice& device, const ModelOptions& options,
+                                const Common& common, Mechanism mechanism) {
+  LadderOptions ladder;
+  ladder.mechanism = mechanism;
+  ladder.load_clocks = static_cast<uint32_t>(options.load_clocks);
+  ladder.steps = options.steps;
+  ladder.stage_bytes = options.stage_bytes;
+  ladder.max_stages = options.max_stages;
+  ladder.rounds = common.rounds;
+  ASSIGN_OR_RETURN(ladder.work, WorkFor(device, ladder, options.compute_clocks));
+  return MeasureLadder(device, ladder);
+}
+
+// Blocks an SM holds of the ring: the driver's figure where there is a device.
+std::vector<StageOutlook> OutlookHere(const TileCost& cost, const ModelOptions& options,
+                                      Mechanism mechanism, const DeviceTraits& traits,
+                                      LabDevice* device) {
+  const auto resident = [&](int stages, int64_t smem_bytes) {
+    if (device == nullptr) return ResidentBlocks(traits, smem_bytes, kThreads, kMostRegisters);
+    Launch launch;
+    launch.mechanism = mechanism;
+    launch.stages = stages;
+    launch.stage_bytes = options.stage_bytes;
+    const StatusOr<int> blocks = device->DriverResidentBlocks(launch);
+    return blocks.ok() ? *blocks : 0;  // it does not fit
+  };
+  return OutlookOf(cost, options.max_stages, options.stage_bytes, kFixedBytes, resident);
+}
+
+std::string CoverText(const TileCost& cost) {
+  const int stages = CoveringStages(cost);
+  if (stages == std::numeric_limits<int>::max()) return "no number of stages covers L";
+  return Count(stages, "stage") + (stages == 1 ? " covers L" : " cover L");
+}
+
+StatusOr<std::vector<Picture>> TraceKernel(const DeviceTraits& traits,
+                                           const TimelineOptions& options) {
+  std::string known;
+  for (const int row : TracedRows(traits)) {
+    const std::string_view name = kKernelTable[row].name;
+    if (name == options.kernel) {
+      std::vector<Picture> pictures;
+      for (const int stages : options.stages) {
+        ASSIGN_OR_RETURN(Picture picture,
+                         TraceProduct(traits, row, stages, options.m, options.n, options.k));
+        pictures.push_back(std::move(picture));
+      }
+      return pictures;
+    }
+    known += (known.empty() ? "" : ", ") + std::string(name);
+  }
+  return InvalidArgument("kernel",
+                         "kernel=" + options.kernel + " is none of those traced here: " + known);
+}
+
+StatusOr<Picture> TraceRing(LabDevice& device, Mechanism mechanism, int stages, int work,
+                            const TimelineOptions& options) {
+  Launch launch;
+  launch.mechanism = mechanism;
+  launch.blocks = std::max(device.traits().sm_count, options.block + 1);
+  launch.steps = options.steps;
+  launch.panels = kCachedPanels;
+  launch.stages = stages;
+  launch.work = work;
+  launch.load_clocks = options.load_clocks;
+  launch.trace_blocks = options.block + 1;
+  ASSIGN_OR_RETURN(Outcome outcome, device.Run(launch));  // the first loads the kernel
+  ASSIGN_OR_RETURN(outcome, device.Run(launch));
+  return PictureOf(TimelineOf(outcome.trace.data() + options.block * TraceWords(options.steps),
+                              options.steps, stages,
+                              std::string(Name(mechanism)) + ", S = " + std::to_string(stages) +
+                                  ", block " + std::to_string(options.block)));
+}
+
+StatusOr<std::vector<Picture>> TraceRings(LabDevice& device, const Common& common,
+                                          const TimelineOptions& options) {
+  std::vector<Picture> pictures;
+  for (const Mechanism mechanism : MechanismsOf(common, device)) {
+    LadderOptions alone;
+    alone.mechanism = mechanism;
+    alone.rounds = common.rounds;
+    ASSIGN_OR_RETURN(const int work, WorkFor(device, alone, options.compute_clocks));
+    for (const int stages : options.stages) {
+      ASSIGN_OR_RETURN(Picture picture, TraceRing(device, mechanism, stages, work, options));
+      pictures.push_back(std::move(picture));
+    }
+  }
+  return pictures;
+}
+
+}  // namespace
+
+Status RunModel(const Common& common, const ModelOptions& options) {
+  if (options.stage_bytes % 1024 != 0) {
+    return InvalidArgument("stage-bytes", "stage-bytes=" + std::to_string(options.stage_bytes) +
+                                              " is not a multiple of 1024");
+  }
+  const TileCost cost = {.load = options.load_clocks, .compute = options.compute_clocks};
+  StatusOr<LabDevice> device =
+      options.measure ? OpenDevice(common) : StatusOr<LabDevice>(Unavailable("not asked for"));
+  LabDevice* const here = device.ok() ? &*device : nullptr;
+  const StatusOr<DeviceTraits> probed = ProbeCudaDevice(common.device);
+  const DeviceTraits traits = probed.ok() ? *probed : H200Traits();
+  const bool has_tma = here != nullptr && here->Has(Mechanism::kTma);
+  const Mechanism first =
+      common.mechanism.value_or(has_tma ? Mechanism::kTma : Mechanism::kCpAsync);
+  const std::vector<StageOutlook> outlook = OutlookHere(cost, options, first, traits, here);
+  if (!common.json) {
+    std::printf("L = %s clocks to load a tile, C = %s to compute it; %s.\n%s",
+                Short(cost.load).c_str(), Short(cost.compute).c_str(), CoverText(cost).c_str(),
+                OutlookText(outlook, traits).c_str());
+  }
+  if (options.measure && here == nullptr) {
+    std::fprintf(stderr, "gemmd_lab: nothing measured: %s\n", device.status().ToString().c_str());
+  }
+  Json measured = Json::Array();
+  if (here != nullptr) {
+    for (const Mechanism mechanism : MechanismsOf(common, *here)) {
+      ASSIGN_OR_RETURN(const Ladder ladder, MeasureExample(*here, options, common, mechanism));
+      if (!common.json) std::printf("\n%s", LadderText(ladder).c_str());
+      measured.Add(LadderJson(ladder));
+    }
+  }
+  if (common.json) {
+    Print(common, probed.ok() ? traits.name : "none", "model",
+          Json::Object()
+              .Set("residency_of", traits.name)
+              .Set("outlook", OutlookJson(outlook))
+              .Set("measured", measured));
+  }
+  return OkStatus();
+}
+
+Status RunLadder(const Common& common, LadderOptions options, double compute_clocks) {
+  const int work = options.work;
+  ASSIGN_OR_RETURN(LabDevice device, OpenDevice(common));
+  Json rows = Json::Array();
+  for (const Mechanism mechanism : MechanismsOf(common, device)) {
+    options.mechanism = mechanism;
+    options.rounds = common.rounds;
+    if (options.panels == 0) options.panels = device.shape().panels;
+    double clocks = compute_clocks;
+    if (clocks == 0 && work == 0) {  // as long as a load takes: what overlap does most for
+      LadderOptions alone = options;
+      alone.max_stages = 0;
+      ASSIGN_OR_RETURN(const Ladder cost, MeasureLadder(device, alone));
+      clocks = cost.cost.load;
+    }
+    options.work = work;
+    if (clocks > 0) {
+      ASSIGN_OR_RETURN(options.work, WorkFor(device, options, clocks));
+    }
+    ASSIGN_OR_RETURN(const Ladder ladder, MeasureLadder(device, options));
+    if (!common.json) std::printf("%s\n", LadderText(ladder).c_str());
+    rows.Add(LadderJson(ladder));
+  }
+  if (common.json) Print(common, device.traits().name, "ladder", rows);
+  return OkStatus();
+}
+
+Status RunResidency(const Common& common, ResidencyOptions options, double compute_clocks) {
+  ASSIGN_OR_RETURN(LabDevice device, OpenDevice(common));
+  Json rows = Json::Array();
+  for (const Mechanism mechanism : MechanismsOf(common, device)) {
+    options.mechanism = mechanism;
+    options.rounds = common.rounds;
+    LadderOptions alone;
+    alone.mechanism = mechanism;
+    alone.rounds = common.rounds;
+    ASSIGN_OR_RETURN(options.work, WorkFor(device, alone, compute_clocks));
+    ASSIGN_OR_RETURN(const std::vector<ResidencyPoint> points, MeasureResidency(device, options));
+    if (!common.json) std::printf("%s\n%s\n", Name(mechanism), ResidencyText(points).c_str());
+    for (const ResidencyPoint& point : points) {
+      rows.Add(ResidencyJson(point)
+                   .Set("mechanism", Name(mechanism))
+                   .Set("load_floor_clocks", options.load_clocks)
+                   .Set("compute_clocks", compute_clocks));
+    }
+  }
+  if (common.json) Print(common, device.traits().name, "residency", rows);
+  return OkStatus();
+}
+
+Status RunHazard(const Common& common, HazardOptions options) {
+  ASSIGN_OR_RETURN(LabDevice device, OpenDevice(common));
+  options.mechanisms = MechanismsOf(common, device);
+  options.threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  ASSIGN_OR_RETURN(const std::vector<HazardRow> rows, RunHazards(device, options));
+  if (common.json) {
+    Json lines = Json::Array();
+    for (const HazardRow& row : rows) lines.Add(HazardJson(row));
+    Print(common, device.traits().name, "hazard", lines);
+  } else {
+    std::printf("seed %u, %s of an array of %s\n%s", options.seed,
+                Count(options.iterations, "iteration").c_str(),
+                Bytes(device.shape().words() * 4).c_str(), HazardReport(rows).c_str());
+  }
+  const auto wrong = [](const HazardRow& row) { return row.correct_failures > 0; };
+  if (std::any_of(rows.begin(), rows.end(), wrong)) {
+    return Status(StatusCode::kDataLoss, "the ring with both of its edges gave wrong sums");
+  }
+  return OkStatus();
+}
+
+Status RunTimeline(const Common& common, const TimelineOptions& options) {
+  for (const std::string& path : {options.trace, options.svg}) {
+    if (!path.empty()) RETURN_IF_ERROR(CheckWritable(path));
+  }
+  ASSIGN_OR_RETURN(LabDevice device, OpenDevice(common));
+  ASSIGN_OR_RETURN(const std::vector<Picture> pictures,
+                   options.kernel.empty() ? TraceRings(device, common, options)
+                                          : TraceKernel(device.traits(), options));
+  if (!options.trace.empty()) RETURN_IF_ERROR(WriteText(options.trace, ChromeTrace(pictures)));
+  if (!options.svg.empty()) {
+    RETURN_IF_ERROR(WriteText(options.svg, TimelineSvg(pictures, options.drawn_steps)));
+  }
+  if (options.trace.empty() && options.svg.empty()) {
+    std::printf("%s", ChromeTrace(pictures).c_str());
+  }
+  return OkStatus();
+}
+
+}  // namespace gemmd::lab
