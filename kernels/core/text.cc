@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <ctime>
 
 namespace gemmd {
 
@@ -19,6 +20,15 @@ std::string Short(double value) {
 std::string Exact(double value) {
   char text[32];
   return {text, std::to_chars(text, text + sizeof(text), value).ptr};
+}
+
+std::string UtcDate() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  char text[16];
+  std::strftime(text, sizeof text, "%Y-%m-%d", &utc);
+  return text;
 }
 
 std::optional<double> ParseSeconds(std::string_view text) {

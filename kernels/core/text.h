@@ -19,6 +19,9 @@ std::string Short(double value);
 // As few digits as say which value it is: "3.4028234663852886e+38".
 std::string Exact(double value);
 
+// Of now: "2026-01-31", in UTC.
+std::string UtcDate();
+
 // nullopt also for a number that T does not hold.
 template <typename T>
 std::optional<T> ParseNumber(std::string_view text) {

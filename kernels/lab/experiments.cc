@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <ctime>
 #include <limits>
 #include <string_view>
 #include <thread>
@@ -21,22 +20,13 @@
 namespace gemmd::lab {
 namespace {
 
-std::string Today() {
-  const std::time_t now = std::time(nullptr);
-  char text[11];
-  std::tm utc{};
-  gmtime_r(&now, &utc);
-  std::strftime(text, sizeof text, "%Y-%m-%d", &utc);
-  return text;
-}
-
 // Of which experiment, where and when; then the results as "rows".
 void Print(const Common& common, const std::string& gpu, const char* key, const Json& results) {
   const Json document = Json::Object()
                             .Set("bench", std::string("lab-") + key)
                             .Set("gpu", gpu)
                             .Set("commit", common.commit)
-                            .Set("date", Today())
+                            .Set("date", UtcDate())
                             .Set("rows", results);
   std::printf("%s\n", document.text().c_str());
 }
@@ -49,10 +39,7 @@ StatusOr<LabDevice> OpenDevice(const Common& common, const ArrayShape& shape = {
 
 // The one that was named, or each that the device has.
 std::vector<Mechanism> MechanismsOf(const Common& common, const LabDevice& device) {
-  if (common.mechanism) return {*common.mechanism};
-  std::vector<Mechanism> all = {Mechanism::kCpAsync};
-  if (device.Has(Mechanism::kTma)) all.push_back(Mechanism::kTma);
-  return all;
+  return common.mechanism ? std::vector{*common.mechanism} : device.mechanisms();
 }
 
 std::string OutlookText(const std::vector<StageOutlook>& outlook, const DeviceTraits& traits) {
@@ -182,7 +169,8 @@ Status RunModel(const Common& common, const ModelOptions& options) {
   StatusOr<LabDevice> device =
       options.measure ? OpenDevice(common) : StatusOr<LabDevice>(Unavailable("not asked for"));
   LabDevice* const here = device.ok() ? &*device : nullptr;
-  const StatusOr<DeviceTraits> probed = ProbeCudaDevice(common.device);
+  const StatusOr<DeviceTraits> probed =
+      here != nullptr ? here->traits() : ProbeCudaDevice(common.device);
   const DeviceTraits traits = probed.ok() ? *probed : H200Traits();
   const bool has_tma = here != nullptr && here->Has(Mechanism::kTma);
   const Mechanism first =

@@ -26,12 +26,7 @@ std::vector<HazardRow> RowsOf(const LabDevice& device, const HazardOptions& opti
     if (!faults.empty() && std::find(faults.begin(), faults.end(), hazard.fault) == faults.end()) {
       continue;
     }
-    for (const Mechanism mechanism : {Mechanism::kCpAsync, Mechanism::kTma}) {
-      const auto& asked = options.mechanisms;
-      if (asked.empty() ? !device.Has(mechanism)
-                        : std::find(asked.begin(), asked.end(), mechanism) == asked.end()) {
-        continue;
-      }
+    for (const Mechanism mechanism : options.mechanisms) {
       for (const uint32_t delay : options.delays) {
         HazardRow row;
         row.hazard = &hazard;

@@ -15,7 +15,7 @@ struct HazardOptions {
   int iterations = 1000;              // of each line
   std::vector<uint32_t> delays;       // clocks of the last warp, before it reads
   std::vector<Fault> faults;          // empty: all
-  std::vector<Mechanism> mechanisms;  // empty: all that the device has
+  std::vector<Mechanism> mechanisms;  // that the device has
   uint32_t seed = 1;                  // iteration i has the words of seed + i
   int stages = 2;
   int threads = 1;  // of the host's reference

@@ -9,24 +9,14 @@
 
 namespace gemmd::lab {
 
-struct LabParams {
+struct LabParams : RingSettings {
   CUtensorMap map;                  // of the array in boxes of a panel: TMA
   const uint32_t* array = nullptr;  // the same: cp.async
   int64_t ld = 0;                   // words of a row
   int strips = 1;                   // rows of panels; block i walks strip i % strips
-  int panels = 1;                   // of a strip; step i reads panel i % panels
-  int steps = 1;                    // of a block
-  int stages = 2;
-  int stage_bytes = kPanelBytes;  // from slot to slot: more than a panel costs residency
-  int work = 0;                   // rounds a warp, behind each sum
-  uint32_t load_clocks = 0;       // at least, from a panel's issue to its being ready
-  uint32_t delay_clocks = 0;      // of the last warp, before it reads
-  bool loads = true;              // false: nothing is copied and no copy is waited for
-  bool consumes = true;           // false: nothing is read
-  uint32_t* sums = nullptr;       // [block][step][warp]; or null
-  uint32_t* trace = nullptr;      // of blocks below trace_blocks; or null
-  int trace_blocks = 0;
-  BlockReport* reports = nullptr;  // [block]
+  uint32_t* sums = nullptr;         // [block][step][warp]; or null
+  uint32_t* trace = nullptr;        // [block][step][warp][moment] of trace_blocks; or null
+  BlockReport* reports = nullptr;   // [block]
 };
 
 // Any grid of kThreads threads, with kObserverThreads more where there is a trace. TMA is for sm_90

@@ -27,7 +27,6 @@
 namespace gemmd::lab {
 
 enum class Mechanism : uint8_t { kCpAsync, kTma };
-inline constexpr int kMechanisms = 2;
 
 // What is left out; all else stays as it is. In the two faults of the ready edge a thread waits for
 // the copies behind its reading instead, so that nothing but the reading comes too early.
@@ -77,6 +76,20 @@ inline constexpr int kTraceWarps = kWarps + 1;  // with the observer
 GEMMD_LAB_BOTH constexpr int64_t TraceWords(int steps) {
   return int64_t{steps} * kTraceWarps * kMoments;
 }
+
+// What a launch's blocks do; host and device have it in common.
+struct RingSettings {
+  int steps = 1;   // of a block
+  int panels = 1;  // of a strip, that it walks over and over; at most the array's
+  int stages = 2;
+  int stage_bytes = kPanelBytes;  // from slot to slot: more than a panel costs residency
+  int work = 0;                   // rounds a warp, behind each sum
+  uint32_t load_clocks = 0;       // at least, from a panel's issue to its being ready
+  uint32_t delay_clocks = 0;      // of the last warp, before it reads
+  bool loads = true;              // false: nothing is copied and no copy is waited for
+  bool consumes = true;           // false: nothing is read
+  int trace_blocks = 0;           // the first of the grid, whose moments are written down
+};
 
 // What a block reports, of its first thread. Clocks of the SM, from the first issue on; modulo
 // 2^32.

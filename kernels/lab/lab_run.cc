@@ -81,6 +81,12 @@ StatusOr<LabDevice> LabDevice::Create(int ordinal, const ArrayShape& shape) {
   return device;
 }
 
+std::vector<Mechanism> LabDevice::mechanisms() const {
+  std::vector<Mechanism> all = {Mechanism::kCpAsync};
+  if (Has(Mechanism::kTma)) all.push_back(Mechanism::kTma);
+  return all;
+}
+
 Status LabDevice::Fill(uint32_t seed) {
   RETURN_IF_CUDA_ERROR(cudaSetDevice(traits_.ordinal));
   FillParams params{.array = static_cast<uint32_t*>(array_.get()),
@@ -160,22 +166,13 @@ StatusOr<Outcome> LabDevice::Run(const Launch& launch) {
         cudaMemsetAsync(trace_.get(), 0, static_cast<size_t>(trace) * 4, stream_.get()));
   }
   LabParams params{};
+  static_cast<RingSettings&>(params) = launch;
   params.map = map_;
   params.array = static_cast<const uint32_t*>(array_.get());
   params.ld = shape_.cols();
   params.strips = shape_.strips;
-  params.panels = launch.panels;
-  params.steps = launch.steps;
-  params.stages = launch.stages;
-  params.stage_bytes = launch.stage_bytes;
-  params.work = launch.work;
-  params.load_clocks = launch.load_clocks;
-  params.delay_clocks = launch.delay_clocks;
-  params.loads = launch.loads;
-  params.consumes = launch.consumes;
   params.sums = sums > 0 ? static_cast<uint32_t*>(sums_.get()) : nullptr;
   params.trace = trace > 0 ? static_cast<uint32_t*>(trace_.get()) : nullptr;
-  params.trace_blocks = launch.trace_blocks;
   params.reports = static_cast<BlockReport*>(reports_.get());
   void* arguments[] = {&params};
   RETURN_IF_CUDA_ERROR(cudaEventRecord(start_.get(), stream_.get()));

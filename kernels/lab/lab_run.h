@@ -14,21 +14,11 @@ namespace gemmd::lab {
 
 inline constexpr int kMaxWork = 1 << 24;
 
-struct Launch {
+struct Launch : RingSettings {  // traced only without a fault
   Mechanism mechanism = Mechanism::kCpAsync;
   Fault fault = Fault::kNone;
   int blocks = 1;
-  int steps = 1;   // of a block
-  int panels = 1;  // that it walks, over and over; at most the array's
-  int stages = 2;
-  int stage_bytes = kPanelBytes;
-  int work = 0;
-  uint32_t load_clocks = 0;
-  uint32_t delay_clocks = 0;
-  bool loads = true;
-  bool consumes = true;
   bool wants_sums = false;
-  int trace_blocks = 0;  // the first of the grid; only without a fault
 };
 
 struct Outcome {
@@ -55,6 +45,7 @@ class LabDevice {
   bool Has(Mechanism mechanism) const {
     return mechanism == Mechanism::kCpAsync || traits_.compute_capability == 90;
   }
+  std::vector<Mechanism> mechanisms() const;  // that it has
 
   // New words in the array.
   Status Fill(uint32_t seed);

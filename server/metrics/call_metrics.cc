@@ -68,15 +68,10 @@ CallMetrics::CallMetrics(prometheus::Registry& registry) {
 }
 
 prometheus::Counter& CallMetrics::Ended(size_t method, StatusCode code) {
-  std::atomic<prometheus::Counter*>& counter = ended_[method][Index(code)];
-  prometheus::Counter* made = counter.load(std::memory_order_acquire);
-  if (made == nullptr) {
-    // The family answers all who come at once with the same counter.
-    made = &ended_family_->Add({{"method", std::string(kCallMethods[method].name)},
-                                {"code", std::string(StatusCodeName(code))}});
-    counter.store(made, std::memory_order_release);
-  }
-  return *made;
+  return ended_[method][Index(code)].Of(*ended_family_, [&] {
+    return prometheus::Labels{{"method", std::string(kCallMethods[method].name)},
+                              {"code", std::string(StatusCodeName(code))}};
+  });
 }
 
 void CallMetrics::CallStarted(int method) { started_[static_cast<size_t>(method)]->Increment(); }

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <cstddef>
 
 #include <prometheus/counter.h>
@@ -13,6 +12,7 @@
 #include <prometheus/registry.h>
 
 #include "server/engine/call_observer.h"
+#include "server/metrics/lazy_counter.h"
 
 namespace gemmd {
 
@@ -32,7 +32,7 @@ class CallMetrics : public CallObserver {  // Thread-safe.
 
   std::array<prometheus::Counter*, kCallMethodCount> started_{};
   prometheus::Family<prometheus::Counter>* ended_family_ = nullptr;
-  std::array<std::array<std::atomic<prometheus::Counter*>, kCodes>, kCallMethodCount> ended_{};
+  std::array<std::array<LazyCounter, kCodes>, kCallMethodCount> ended_;
   std::array<prometheus::Counter*, std::size(kCancelPhases)> cancelled_{};
 };
 

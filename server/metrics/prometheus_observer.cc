@@ -139,17 +139,11 @@ PrometheusObserver::PerLaunch& PrometheusObserver::LaunchOf(int slot) {
 
 prometheus::Counter& PrometheusObserver::PlanCounter(int slot, PlanSource source,
                                                      StageLimit limit) {
-  std::atomic<prometheus::Counter*>& counter =
-      launches_[static_cast<size_t>(slot)]
-          .plans[static_cast<size_t>(source)][static_cast<size_t>(limit)];
-  prometheus::Counter* made = counter.load(std::memory_order_acquire);
-  if (made == nullptr) {
-    // The family answers all who come at once with the same counter.
-    made =
-        &families_.plans->Add(SlotLabels(slot, {{"source", Name(source)}, {"limit", Name(limit)}}));
-    counter.store(made, std::memory_order_release);
-  }
-  return *made;
+  LazyCounter& counter = launches_[static_cast<size_t>(slot)]
+                             .plans[static_cast<size_t>(source)][static_cast<size_t>(limit)];
+  return counter.Of(*families_.plans, [&] {
+    return SlotLabels(slot, {{"source", Name(source)}, {"limit", Name(limit)}});
+  });
 }
 
 void PrometheusObserver::Admitted(const GemmRequest& request) {

@@ -7,7 +7,6 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <cstddef>
 #include <mutex>
 
@@ -18,6 +17,7 @@
 
 #include "server/engine/launch_slots.h"
 #include "server/engine/observer.h"
+#include "server/metrics/lazy_counter.h"
 
 namespace gemmd {
 
@@ -52,7 +52,7 @@ class PrometheusObserver : public EngineObserver {  // Thread-safe.
     prometheus::Counter* wait_empty = nullptr;
     prometheus::Counter* mainloop = nullptr;
     prometheus::Counter* epilogue = nullptr;
-    std::array<std::array<std::atomic<prometheus::Counter*>, kLimits>, kSources> plans{};
+    std::array<std::array<LazyCounter, kLimits>, kSources> plans;
   };
 
   void MakeRequestSeries(prometheus::Registry& registry);

@@ -5,9 +5,12 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kernels/core/device_traits.h"
+#include "kernels/core/json.h"
+#include "kernels/core/shape_list.h"
 #include "kernels/core/status.h"
 #include "kernels/cuda/measure.h"
 #include "kernels/plan/plan.h"
@@ -25,6 +28,26 @@ struct BenchContext {
 };
 
 inline double Us(double seconds) { return seconds * 1e6; }
+
+// Begins a line with the bench, and the shape that it is of.
+inline Json ShapeLine(std::string_view bench, const NamedProblem& shape) {
+  return Json::Object()
+      .Set("bench", bench)
+      .Set("shape", shape.name)
+      .Set("dtype", shape.dtype)
+      .Set("layout", OpsName(shape.problem))
+      .Set("m", shape.problem.m)
+      .Set("n", shape.problem.n)
+      .Set("k", shape.problem.k)
+      .Set("batch", shape.problem.batch);
+}
+
+inline Json& AddPlan(Json& line, const Plan& plan) {
+  return line.Set("kernel", plan.kernel())
+      .Set("stages", plan.stages)
+      .Set("split_k", plan.split_k)
+      .Set("pair", plan.pair);
+}
 
 // Ends a line with what it was measured on: gpu, driver, commit, date.
 inline Json& AddMachine(Json& line, const BenchContext& context) {
@@ -76,8 +99,8 @@ struct PlansOptions {
 // that differ in the stage count alone, of one.
 Status RunPlans(const PlansOptions& options, const BenchContext& context);
 
-// What sampling program counters costs launches in a row: not at all, at the server's default share
-// of the time, and all of it, in turns.
+// What sampling program counters costs launches in a row: none, at the server's default rate and at
+// the fullest, in turns.
 Status RunSamplingCost(const ShapesOptions& options, const BenchContext& context);
 // What the probe and the samples say of each stage count of the plan's kernel, at one part of K:
 // where the profiler's figures can be put beside.

@@ -8,7 +8,6 @@
 //   gemmd_bench probe-cost  a list of shapes with the stall probe on and off, interleaved
 #include <algorithm>
 #include <cstdio>
-#include <ctime>
 #include <functional>
 #include <limits>
 #include <optional>
@@ -254,15 +253,6 @@ Status ParseOptions(int argc, char** argv, const std::vector<OptionSpec>& specs)
   return OkStatus();
 }
 
-std::string Today() {
-  const std::time_t now = std::time(nullptr);
-  std::tm utc{};
-  gmtime_r(&now, &utc);
-  char text[16];
-  std::strftime(text, sizeof(text), "%Y-%m-%d", &utc);
-  return text;
-}
-
 Status Run(const CommandSpec& spec, const Options& options) {
   if (spec.takes_shapes && options.plans.shapes.file.empty()) {
     return InvalidArgument("shapes", "--shapes is required");
@@ -279,7 +269,7 @@ Status Run(const CommandSpec& spec, const Options& options) {
                        .measure = {.sample_seconds = 3e-3},
                        .seed = options.seed,
                        .commit = options.commit,
-                       .date = Today()};
+                       .date = UtcDate()};
   context.measure.rounds = options.rounds;
   switch (spec.command) {
     case Command::kShapes: return RunShapes(options.plans.shapes, context);

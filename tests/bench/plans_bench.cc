@@ -43,20 +43,9 @@ Status MeasurePlans(const Shape& shape, const PlansOptions& options, const Bench
   for (size_t i = 0; i < plans.size(); ++i) {
     const Plan& plan = plans[i];
     ASSIGN_OR_RETURN(const StallSample stalls, StallsOf(sets, problem, plan, context.traits));
-    Json line = Json::Object();
-    line.Set("bench", "plans")
-        .Set("shape", shape.name)
-        .Set("dtype", shape.dtype)
-        .Set("layout", OpsName(shape.problem))
-        .Set("m", shape.problem.m)
-        .Set("n", shape.problem.n)
-        .Set("k", shape.problem.k)
-        .Set("batch", shape.problem.batch)
-        .Set("rank", static_cast<int64_t>(i))
-        .Set("kernel", plan.kernel())
-        .Set("stages", plan.stages)
-        .Set("split_k", plan.split_k)
-        .Set("pair", plan.pair)
+    Json line = ShapeLine("plans", shape);
+    line.Set("rank", static_cast<int64_t>(i));
+    AddPlan(line, plan)
         .Set("us", Json::Rounded(Us(timings[i].median_seconds), 3))
         .Set("predicted_us", Json::Rounded(plan.predicted_seconds * 1e6, 3));
     AddStalls(line, stalls);

@@ -44,19 +44,8 @@ Status MeasureProbe(const Shape& shape, const RandomPattern& pattern, const Shap
   measure.rounds = RoundsOf(plan, launches, measure);
   ASSIGN_OR_RETURN(const std::vector<PlanTiming> timings,
                    MeasureInterleaved(variants, measure, launches));
-  Json line = Json::Object();
-  line.Set("bench", "probe-cost")
-      .Set("shape", shape.name)
-      .Set("dtype", shape.dtype)
-      .Set("layout", OpsName(problem))
-      .Set("m", problem.m)
-      .Set("n", problem.n)
-      .Set("k", problem.k)
-      .Set("batch", problem.batch)
-      .Set("kernel", plan.kernel())
-      .Set("stages", plan.stages)
-      .Set("split_k", plan.split_k)
-      .Set("pair", plan.pair)
+  Json line = ShapeLine("probe-cost", shape);
+  AddPlan(line, plan)
       .Set("off_us", Json::Rounded(Us(timings[0].median_seconds), 4))
       .Set("on_us", Json::Rounded(Us(timings[1].median_seconds), 4))
       .Set("ratio", Json::Rounded(timings[1].median_seconds / timings[0].median_seconds, 5))

@@ -95,16 +95,8 @@ Status MeasureCost(const Shape& shape, const RandomPattern& pattern, const Shape
     }
   }
   const double off = Median(seconds[0]);
-  Json line = Json::Object();
-  line.Set("bench", "pc-sampling-cost")
-      .Set("shape", shape.name)
-      .Set("dtype", shape.dtype)
-      .Set("m", problem.m)
-      .Set("n", problem.n)
-      .Set("k", problem.k)
-      .Set("batch", problem.batch)
-      .Set("kernel", plan.kernel())
-      .Set("stages", plan.stages)
+  Json line = ShapeLine("pc-sampling-cost", shape);
+  AddPlan(line, plan)
       .Set("off_us", Json::Rounded(Us(off), 4))
       .Set("default_us", Json::Rounded(Us(Median(seconds[1])), 4))
       .Set("full_us", Json::Rounded(Us(Median(seconds[2])), 4))
@@ -154,15 +146,8 @@ Status CheckStalls(const Shape& shape, const RandomPattern& pattern, const Shape
       return static_cast<double>(counts[static_cast<size_t>(kind)]) / all;
     };
     const auto mainloop = static_cast<double>(stalls.mainloop);
-    Json line = Json::Object();
-    line.Set("bench", "stall-check")
-        .Set("shape", shape.name)
-        .Set("dtype", shape.dtype)
-        .Set("m", problem.m)
-        .Set("n", problem.n)
-        .Set("k", problem.k)
-        .Set("kernel", plan->kernel())
-        .Set("stages", stages)
+    Json line = ShapeLine("stall-check", shape);
+    AddPlan(line, *plan)
         .Set("resident_blocks", plan->resident_blocks)
         .Set("us", Json::Rounded(Us(timings[0].median_seconds), 3))
         .Set("wait_full", Json::Rounded(static_cast<double>(stalls.wait_full) / mainloop, 4))

@@ -188,19 +188,8 @@ StatusOr<ShapeResult> BenchShape(const Shape& shape, const Plan& plan, const Ope
 }
 
 Json ToLine(const ShapeResult& r, const BenchContext& context) {
-  Json line = Json::Object();
-  line.Set("bench", "kernel")
-      .Set("shape", r.shape.name)
-      .Set("dtype", r.shape.dtype)
-      .Set("layout", OpsName(r.shape.problem))
-      .Set("m", r.shape.problem.m)
-      .Set("n", r.shape.problem.n)
-      .Set("k", r.shape.problem.k)
-      .Set("batch", r.shape.problem.batch)
-      .Set("kernel", r.plan.kernel())
-      .Set("stages", r.plan.stages)
-      .Set("split_k", r.plan.split_k)
-      .Set("pair", r.plan.pair)
+  Json line = ShapeLine("kernel", r.shape);
+  AddPlan(line, r.plan)
       .Set("median_us", Json::Rounded(Us(r.ours.median_seconds), 3))
       .Set("p5_us", Json::Rounded(Us(r.ours.p5_seconds), 3))
       .Set("p95_us", Json::Rounded(Us(r.ours.p95_seconds), 3))

@@ -32,19 +32,13 @@ class LabTest : public DeviceTest {
     if (!device.ok()) std::abort();  // nothing here could go on
     return std::make_unique<LabDevice>(*std::move(device));
   }
-  static std::vector<Mechanism> MechanismsOf(const LabDevice& device) {
-    std::vector<Mechanism> all = {Mechanism::kCpAsync};
-    if (device.Has(Mechanism::kTma)) all.push_back(Mechanism::kTma);
-    return all;
-  }
-
   std::unique_ptr<LabDevice> device_;
 };
 
 TEST_F(LabTest, BothEdgesGiveTheReferencesSumsWhateverTheStagesAndSteps) {
   LabDevice& device = *device_;
   uint32_t seed = 100;
-  for (const Mechanism mechanism : MechanismsOf(device)) {
+  for (const Mechanism mechanism : device.mechanisms()) {
     for (int stages = 1; stages <= kMaxStages; ++stages) {
       for (const int panels : {1, 2, 3, stages, stages + 1, 2 * stages + 1, 32}) {
         for (const uint32_t delay : {0U, 700U}) {
@@ -81,7 +75,7 @@ TEST_F(LabTest, StepsBeyondTheStripBeginItAgain) {
   LabDevice& device = *device_;
   ASSERT_TRUE(device.Fill(7).ok());
   const std::vector<uint32_t> all = PanelSums(kShape, 7, 0, 4);
-  for (const Mechanism mechanism : MechanismsOf(device)) {
+  for (const Mechanism mechanism : device.mechanisms()) {
     Launch launch;
     launch.mechanism = mechanism;
     launch.steps = 11;
@@ -103,6 +97,7 @@ TEST_F(LabTest, ARingWithoutAnEdgeIsCaughtAndTheWholeOneNever) {
   HazardOptions options;
   options.iterations = 3;
   options.threads = 4;
+  options.mechanisms = device.mechanisms();
   for (const Hazard& hazard : Hazards()) {
     // A late reader meets an early refill. A reader that waits for nothing must not be late, and
     // comes right behind the copies' issue where there is one slot.
@@ -133,7 +128,7 @@ TEST_F(LabTest, ARingWithoutAnEdgeIsCaughtAndTheWholeOneNever) {
 TEST_F(LabTest, MomentsOfAStepComeInTheOrderOfItsEdges) {
   LabDevice& device = *device_;
   constexpr int kSteps = 20;
-  for (const Mechanism mechanism : MechanismsOf(device)) {
+  for (const Mechanism mechanism : device.mechanisms()) {
     for (const int stages : {1, 2, 4}) {
       Launch launch;
       launch.mechanism = mechanism;
@@ -172,7 +167,7 @@ TEST_F(LabTest, MomentsOfAStepComeInTheOrderOfItsEdges) {
 
 TEST_F(LabTest, ALoadTakesNoLessThanItsFloor) {
   LabDevice& device = *device_;
-  for (const Mechanism mechanism : MechanismsOf(device)) {
+  for (const Mechanism mechanism : device.mechanisms()) {
     LadderOptions options;
     options.mechanism = mechanism;
     options.load_clocks = 5000;
@@ -203,7 +198,7 @@ TEST_F(LabTest, ARingOfFourTakesAsMuchRoomAsTwoBlocksOfTwo) {
 }
 
 TEST_F(LabTest, NoInstanceTakesMoreRegistersThanTheModelSays) {
-  for (const Mechanism mechanism : MechanismsOf(*device_)) {
+  for (const Mechanism mechanism : device_->mechanisms()) {
     for (int fault = 0; fault < kFaults; ++fault) {
       const auto which = static_cast<Fault>(fault);
       cudaFuncAttributes attributes{};
