@@ -106,11 +106,11 @@ class RingTest : public DeviceTest {
     }
   }
 
-  void ExpectWrongSums(RingFault fault) {
+  void ExpectWrongSums(RingFault fault, RingDelay delay) {
     for (const int stages : {1, 4}) {
       for (const int warps : {4, 8}) {
         for (const bool pair : {false, true}) {
-          const RingCase c{stages, 3 * stages, 2, warps, pair, false, RingDelay::kNobody, fault};
+          const RingCase c{stages, 3 * stages, 2, warps, pair, false, delay, fault};
           ++seed_;
           SCOPED_TRACE(ToString(c) + ", seed " + std::to_string(seed_));
           const StatusOr<std::vector<uint32_t>> sums = Sums(c);
@@ -252,11 +252,12 @@ TEST_F(RingTest, ConsumersInTurnReadEveryStepOfTheirTilesWhoeverIsLate) {
 }
 
 TEST_F(RingTest, ASlotReadBeforeTheWaitShowsInTheSums) {
-  ExpectWrongSums(RingFault::kReadsBeforeItWaits);
+  // Copies of a producer that is never late can overtake the readers of a busy device.
+  ExpectWrongSums(RingFault::kReadsBeforeItWaits, RingDelay::kProducer);
 }
 
 TEST_F(RingTest, ASlotReleasedBeforeItIsReadShowsInTheSums) {
-  ExpectWrongSums(RingFault::kReleasesBeforeItReads);
+  ExpectWrongSums(RingFault::kReleasesBeforeItReads, RingDelay::kNobody);
 }
 
 // The slot and the parity of the second tile's first step are those of the first tile's.
