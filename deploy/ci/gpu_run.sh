@@ -56,8 +56,10 @@ if have compute-sanitizer; then
   sanitize synccheck "$rings:$meetings:Cuda/RowConformance.HoldsAroundTheEdges*" --num-cuda-barriers 64
   sanitize_lab memcheck
   sanitize_lab racecheck
-  # The copy to the host reads along what pads D's rows, which no kernel has to write.
-  sanitize initcheck "$rings:$meetings" --check-api-memory-access no
+  # It is the slowest, and does not see what the copy engine writes: parts, which a kernel adds up, it would
+  # name. The copy to the host reads along what pads D's rows, which no kernel has to write.
+  sanitize initcheck 'Cuda/RowConformance.Strides*_s3:Cuda/VectorConformance.Strides*' \
+    --check-api-memory-access no
 else
   for tool in memcheck racecheck synccheck initcheck; do say "$tool: skipped, no compute-sanitizer on the PATH"; done
 fi
