@@ -29,11 +29,12 @@ enum class CodeKind : uint8_t {
   kWaitEmpty,   // for a stage to be free: an mbarrier, and copies behind it
   kWaitTurn,    // for another warpgroup, by an mbarrier that is none of a stage's
   kWaitCopies,  // for the thread's own asynchronous copies
+  kWaitKernel,  // for the end of the launch before, which this one begins beside
   kBlockBarrier,
   kTensorMath,  // its issue, and the wait for its end
   kCopies,      // issue of asynchronous copies
 };
-inline constexpr int kCodeKinds = 8;
+inline constexpr int kCodeKinds = 9;
 
 // For people: "wait for a full stage".
 constexpr std::string_view Description(CodeKind kind) {
@@ -43,6 +44,7 @@ constexpr std::string_view Description(CodeKind kind) {
     case CodeKind::kWaitEmpty: return "wait for an empty stage";
     case CodeKind::kWaitTurn: return "wait for the turn";
     case CodeKind::kWaitCopies: return "wait for asynchronous copies";
+    case CodeKind::kWaitKernel: return "wait for the kernel before";
     case CodeKind::kBlockBarrier: return "barrier of the block";
     case CodeKind::kTensorMath: return "tensor math";
     case CodeKind::kCopies: return "issue of copies";

@@ -24,6 +24,7 @@ enum Opcode : unsigned {
   kUtmaldg = 0x5b4,
   kBarRegister = 0x51d,
   kReadRegister = 0x805,  // CS2R
+  kAcqbulk = 0x82e,       // griddepcontrol.wait
   kPhaseCheck = 0x5a7,    // SYNCS.PHASECHK: of an mbarrier
   kDepbar = 0x91a,
   kLdgdepbar = 0x9af,
@@ -58,6 +59,7 @@ CodeKind KindOf(unsigned opcode) {
     case kLdgsts: return CodeKind::kCopies;
     case kBar:
     case kBarRegister: return CodeKind::kBlockBarrier;
+    case kAcqbulk: return CodeKind::kWaitKernel;
     case kDepbar: return CodeKind::kWaitCopies;
     case kPhaseCheck: return CodeKind::kWaitTurn;
     default: return CodeKind::kOther;
@@ -84,14 +86,22 @@ void TellWaitsApart(std::span<const std::byte> code, std::vector<CodeKind>& kind
   }
 }
 
-bool IsBarrierWait(CodeKind kind) {
-  return kind == CodeKind::kWaitFull || kind == CodeKind::kWaitEmpty || kind == CodeKind::kWaitTurn;
+bool IsSeenBehind(CodeKind kind) {
+  switch (kind) {
+    case CodeKind::kWaitFull:
+    case CodeKind::kWaitEmpty:
+    case CodeKind::kWaitTurn:
+    case CodeKind::kWaitKernel:
+    case CodeKind::kBlockBarrier: return true;
+    default: return false;
+  }
 }
 
-// A warp that waits on an mbarrier is seen at the branch on what the check said.
-void IncludeBranches(std::vector<CodeKind>& kinds) {
+// A warp is seen at the instruction that it issues next: one that waits on an mbarrier, at the
+// branch on what the check said; one that waits at a barrier of the block, behind that.
+void IncludeNext(std::vector<CodeKind>& kinds) {
   for (size_t i = kinds.size(); i-- > 1;) {
-    if (IsBarrierWait(kinds[i - 1]) && kinds[i] == CodeKind::kOther) kinds[i] = kinds[i - 1];
+    if (IsSeenBehind(kinds[i - 1]) && kinds[i] == CodeKind::kOther) kinds[i] = kinds[i - 1];
   }
 }
 
@@ -128,7 +138,7 @@ std::vector<CodeRange> RangesOf(std::span<const std::byte> code) {
   std::vector<CodeKind> kinds(code.size() / kInstructionBytes);
   for (size_t i = 0; i < kinds.size(); ++i) kinds[i] = KindOf(OpcodeAt(code, i));
   TellWaitsApart(code, kinds);
-  IncludeBranches(kinds);
+  IncludeNext(kinds);
   BridgeGaps(kinds);
   std::vector<CodeRange> ranges;
   for (size_t i = 0; i < kinds.size(); ++i) {

@@ -30,6 +30,7 @@ constexpr Instruction kWarpgroupDepbar{0x00008000000079c5, 0x000fe40000000000};
 constexpr Instruction kCopyBox{0x00000010060075b4, 0x0001e20008011000};
 constexpr Instruction kCopyAsync{0x000000000c17bfae, 0x0005e4000e101d46};
 constexpr Instruction kWaitCopies{0x000080000000791a, 0x000fca0000000000};
+constexpr Instruction kWaitKernelBefore{0x000000000000782e, 0x000fe20000000000};
 constexpr Instruction kBarrier{0x0000000000007b1d, 0x000fec0000010000};
 constexpr Instruction kMma{0x000000484430723c, 0x004ff00000041830};
 
@@ -82,6 +83,16 @@ TEST(CodeMap, KernelsWithoutBarriersInMemoryHaveTheirWaitsToo) {
                         {2 * kStep, 3 * kStep, CodeKind::kCopies},
                         {4 * kStep, 5 * kStep, CodeKind::kTensorMath},
                     }));
+}
+
+TEST(CodeMap, WhoeverWaitsAtABarrierOrForTheKernelBeforeIsSeenBehindIt) {
+  EXPECT_EQ(Map(Code{kBarrier, kAdd, kAdd, kWaitKernelBefore, kAdd, kAdd}),
+            (std::vector<CodeRange>{
+                {0, kStep, CodeKind::kBlockBarrier},
+                {2 * kStep, 2 * kStep, CodeKind::kOther},
+                {3 * kStep, 4 * kStep, CodeKind::kWaitKernel},
+                {5 * kStep, 5 * kStep, CodeKind::kOther},
+            }));
 }
 
 TEST(CodeMap, WhatLiesFarApartIsNotOneRange) {
