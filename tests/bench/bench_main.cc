@@ -55,7 +55,7 @@ constexpr CommandSpec kCommands[] = {
     {"selection", Command::kSelection, false, 0},
     {"calibrate", Command::kCalibrate, false, kCalibrationRounds},
     {"stall-check", Command::kStallCheck, true, 31},
-    {"pc-sampling-cost", Command::kSamplingCost, true, 7},
+    {"pc-sampling-cost", Command::kSamplingCost, true, 5},
 };
 
 struct Options {

@@ -21,38 +21,33 @@
 namespace gemmd::bench {
 namespace {
 
-constexpr double kDefaultPercent = 1;                  // of --pc-sampling
-constexpr double kTurnSeconds = 0.5;                   // of one rate
-constexpr std::chrono::milliseconds kReadPeriod{100};  // several within a turn
-constexpr int kBatch = 32;                             // launches between two looks at the clock
+constexpr double kDefaultPercent = 1;                       // of --pc-sampling
+constexpr double kWarmUpSeconds = 0.2, kTurnSeconds = 0.3;  // of one rate
+constexpr std::chrono::milliseconds kReadPeriod{100};       // several within a turn
+constexpr int kBatch = 32;  // launches between two looks at the clock
 
-// A backend is what has a sampler; nothing runs on its lanes here.
+// A backend is what has a sampler, where `percent` is above 0; nothing runs on its lanes here.
 StatusOr<std::unique_ptr<Backend>> MakeSampling(double percent) {
   ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend,
                    MakeCudaBackend(0, {.lanes = 1,
                                        .device_pool_bytes = 1 << 20,
                                        .pinned_pool_bytes = 1 << 20,
                                        .pc_sampling_percent = percent}));
-  if (backend->sampler() == nullptr) return backend->sampling_status();
+  if (percent > 0 && backend->sampler() == nullptr) return backend->sampling_status();
   return backend;
 }
 
-// Wall time of a launch, many in a row, the way a busy server launches.
+// Wall time of a launch, as many in a row as fill `seconds`, the way a busy server launches.
 StatusOr<double> SecondsOfLaunch(const GemmProblem& problem, const Plan& plan,
-                                 const OperandSets& sets) {
+                                 const OperandSets& sets, double seconds) {
   using Clock = std::chrono::steady_clock;
   ASSIGN_OR_RETURN(const Stream stream, MakeStream());
   ASSIGN_OR_RETURN(const Event first, MakeEvent());
   ASSIGN_OR_RETURN(const Event second, MakeEvent());
   const Event* ends[] = {&first, &second};
-  // What the first launches set up, for samples too, is not what a busy server's cost.
-  for (int i = 0; i < kBatch; ++i) {
-    RETURN_IF_ERROR(Launch(problem, plan, sets.Params(i), stream.get()));
-  }
-  RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(stream.get()));
   const Clock::time_point start = Clock::now();
-  const Clock::time_point until = start + std::chrono::duration_cast<Clock::duration>(
-                                              std::chrono::duration<double>(kTurnSeconds));
+  const Clock::time_point until =
+      start + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
   int launches = 0;
   for (int batch = 0; batch < 2 || Clock::now() < until; ++batch) {
     for (int i = 0; i < kBatch; ++i) {
@@ -63,6 +58,22 @@ StatusOr<double> SecondsOfLaunch(const GemmProblem& problem, const Plan& plan,
   }
   RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(stream.get()));
   return std::chrono::duration<double>(Clock::now() - start).count() / launches;
+}
+
+// One rate's. A backend is made at 0 too, and the time begins late: else a turn without samples
+// would find a device that has not cooled down meanwhile and whose clocks are lower.
+StatusOr<double> SecondsOfTurn(const GemmProblem& problem, const Plan& plan,
+                               const OperandSets& sets, double percent) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, MakeSampling(percent));
+  std::optional<StallSampler> sampler;
+  if (percent > 0) {
+    sampler.emplace(std::vector<Backend*>{backend.get()},
+                    SamplingOptions{.on = true, .period = kReadPeriod}, nullptr);
+  }
+  RETURN_IF_ERROR(SecondsOfLaunch(problem, plan, sets, kWarmUpSeconds).status());
+  ASSIGN_OR_RETURN(const double time, SecondsOfLaunch(problem, plan, sets, kTurnSeconds));
+  if (sampler && !sampler->totals().up) return Internal("the samples were not read");
+  return time;
 }
 
 double Median(std::vector<double> values) {
@@ -82,16 +93,8 @@ Status MeasureCost(const Shape& shape, const RandomPattern& pattern, const Shape
   for (int round = 0; round < context.measure.rounds; ++round) {
     for (size_t i = 0; i < std::size(kPercents); ++i) {
       const size_t turn = (i + static_cast<size_t>(round)) % std::size(kPercents);
-      std::unique_ptr<Backend> backend;  // none: CUPTI is not on
-      std::optional<StallSampler> sampler;
-      if (kPercents[turn] > 0) {
-        ASSIGN_OR_RETURN(backend, MakeSampling(kPercents[turn]));
-        sampler.emplace(std::vector<Backend*>{backend.get()},
-                        SamplingOptions{.on = true, .period = kReadPeriod}, nullptr);
-      }
-      ASSIGN_OR_RETURN(const double time, SecondsOfLaunch(problem, plan, sets));
+      ASSIGN_OR_RETURN(const double time, SecondsOfTurn(problem, plan, sets, kPercents[turn]));
       seconds[turn].push_back(time);
-      if (sampler && !sampler->totals().up) return Internal("the samples were not read");
     }
   }
   const double off = Median(seconds[0]);
