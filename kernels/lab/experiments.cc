@@ -67,17 +67,22 @@ Json OutlookJson(const std::vector<StageOutlook>& outlook) {
   return rows;
 }
 
-// Sets the kernel's L and C as near to those asked for as it goes, and measures.
+// Sets the kernel's L and C to those asked for, or to the least multiple that it can have, and
+// measures.
 StatusOr<Ladder> MeasureExample(LabDevice& device, const ModelOptions& options,
                                 const Common& common, Mechanism mechanism) {
   LadderOptions ladder;
   ladder.mechanism = mechanism;
-  ladder.load_clocks = static_cast<uint32_t>(options.load_clocks);
   ladder.steps = options.steps;
   ladder.stage_bytes = options.stage_bytes;
   ladder.max_stages = options.max_stages;
   ladder.rounds = common.rounds;
-  ASSIGN_OR_RETURN(ladder.work, WorkFor(device, ladder, options.compute_clocks));
+  ASSIGN_OR_RETURN(
+      const Setting setting,
+      SettingFor(device, ladder, {.load = options.load_clocks, .compute = options.compute_clocks}));
+  ladder.work = setting.work;
+  ladder.load_clocks = setting.load_clocks;
+  ladder.scale = setting.scale;
   return MeasureLadder(device, ladder);
 }
 
@@ -123,16 +128,16 @@ StatusOr<std::vector<Picture>> TraceKernel(const DeviceTraits& traits,
                          "kernel=" + options.kernel + " is none of those traced here: " + known);
 }
 
-StatusOr<Picture> TraceRing(LabDevice& device, Mechanism mechanism, int stages, int work,
-                            const TimelineOptions& options) {
+StatusOr<Picture> TraceRing(LabDevice& device, Mechanism mechanism, int stages,
+                            const Setting& setting, const TimelineOptions& options) {
   Launch launch;
   launch.mechanism = mechanism;
   launch.blocks = std::max(device.traits().sm_count, options.block + 1);
   launch.steps = options.steps;
   launch.panels = kCachedPanels;
   launch.stages = stages;
-  launch.work = work;
-  launch.load_clocks = options.load_clocks;
+  launch.work = setting.work;
+  launch.load_clocks = setting.load_clocks;
   launch.trace_blocks = options.block + 1;
   ASSIGN_OR_RETURN(Outcome outcome, device.Run(launch));  // the first loads the kernel
   ASSIGN_OR_RETURN(outcome, device.Run(launch));
@@ -149,9 +154,11 @@ StatusOr<std::vector<Picture>> TraceRings(LabDevice& device, const Common& commo
     LadderOptions alone;
     alone.mechanism = mechanism;
     alone.rounds = common.rounds;
-    ASSIGN_OR_RETURN(const int work, WorkFor(device, alone, options.compute_clocks));
+    ASSIGN_OR_RETURN(const Setting setting,
+                     SettingFor(device, alone,
+                                {.load = options.load_clocks, .compute = options.compute_clocks}));
     for (const int stages : options.stages) {
-      ASSIGN_OR_RETURN(Picture picture, TraceRing(device, mechanism, stages, work, options));
+      ASSIGN_OR_RETURN(Picture picture, TraceRing(device, mechanism, stages, setting, options));
       pictures.push_back(std::move(picture));
     }
   }
@@ -187,9 +194,15 @@ Status RunModel(const Common& common, const ModelOptions& options) {
   Json measured = Json::Array();
   if (here != nullptr) {
     for (const Mechanism mechanism : MechanismsOf(common, *here)) {
-      ASSIGN_OR_RETURN(const Ladder ladder, MeasureExample(*here, options, common, mechanism));
-      if (!common.json) std::printf("\n%s", LadderText(ladder).c_str());
-      measured.Add(LadderJson(ladder));
+      const StatusOr<Ladder> ladder = MeasureExample(*here, options, common, mechanism);
+      if (!ladder.ok() && ladder.status().code() == StatusCode::kInvalidArgument) {
+        std::fprintf(stderr, "gemmd_lab: %s not measured: %s\n", Name(mechanism),
+                     ladder.status().ToString().c_str());
+        continue;
+      }
+      RETURN_IF_ERROR(ladder.status());
+      if (!common.json) std::printf("\n%s", LadderText(*ladder).c_str());
+      measured.Add(LadderJson(*ladder));
     }
   }
   if (common.json) {
@@ -229,7 +242,7 @@ Status RunLadder(const Common& common, LadderOptions options, double compute_clo
   return OkStatus();
 }
 
-Status RunResidency(const Common& common, ResidencyOptions options, double compute_clocks) {
+Status RunResidency(const Common& common, ResidencyOptions options, const TileCost& asked) {
   ASSIGN_OR_RETURN(LabDevice device, OpenDevice(common));
   Json rows = Json::Array();
   for (const Mechanism mechanism : MechanismsOf(common, device)) {
@@ -238,14 +251,22 @@ Status RunResidency(const Common& common, ResidencyOptions options, double compu
     LadderOptions alone;
     alone.mechanism = mechanism;
     alone.rounds = common.rounds;
-    ASSIGN_OR_RETURN(options.work, WorkFor(device, alone, compute_clocks));
+    ASSIGN_OR_RETURN(const Setting setting, SettingFor(device, alone, asked));
+    options.work = setting.work;
+    options.load_clocks = setting.load_clocks;
     ASSIGN_OR_RETURN(const std::vector<ResidencyPoint> points, MeasureResidency(device, options));
-    if (!common.json) std::printf("%s\n%s\n", Name(mechanism), ResidencyText(points).c_str());
+    if (!common.json) {
+      std::printf("%s, L = %s and C = %s clocks, %d times those asked for\n%s\n", Name(mechanism),
+                  Short(setting.scale * asked.load).c_str(),
+                  Short(setting.scale * asked.compute).c_str(), setting.scale,
+                  ResidencyText(points).c_str());
+    }
     for (const ResidencyPoint& point : points) {
       rows.Add(ResidencyJson(point)
                    .Set("mechanism", Name(mechanism))
-                   .Set("load_floor_clocks", options.load_clocks)
-                   .Set("compute_clocks", compute_clocks));
+                   .Set("load_clocks", asked.load)
+                   .Set("compute_clocks", asked.compute)
+                   .Set("scale", setting.scale));
     }
   }
   if (common.json) Print(common, device.traits().name, "residency", rows);

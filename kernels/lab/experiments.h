@@ -27,7 +27,7 @@ struct Common {
 struct ModelOptions {
   double load_clocks = 500, compute_clocks = 220;
   int max_stages = kMaxStages;
-  int stage_bytes = kPanelBytes;
+  int stage_bytes = 16 << 10;  // rings of 8 fit, and cost residency
   int steps = 512;
   bool measure = true;
 };
@@ -37,8 +37,7 @@ struct TimelineOptions {
   int steps = 16;       // of the laboratory's ring
   int drawn_steps = 8;  // of all, in the picture
   int block = 0;
-  uint32_t load_clocks = 0;
-  double compute_clocks = 220;
+  double load_clocks = 500, compute_clocks = 220;
   std::string kernel;                    // a production one; empty: the laboratory's ring
   int64_t m = 1024, n = 1024, k = 1024;  // of its product
   std::string trace, svg;                // paths; empty: none
@@ -49,7 +48,7 @@ Status RunModel(const Common& common, const ModelOptions& options);
 // One tile at every stage count. C is set to `compute_clocks`; at 0, to what options.work makes it,
 // or to L where that is 0 too. options.panels = 0: all of a strip.
 Status RunLadder(const Common& common, LadderOptions options, double compute_clocks);
-Status RunResidency(const Common& common, ResidencyOptions options, double compute_clocks);
+Status RunResidency(const Common& common, ResidencyOptions options, const TileCost& asked);
 // DATA_LOSS, once all is printed, where the ring with both of its edges was wrong.
 Status RunHazard(const Common& common, HazardOptions options);
 Status RunTimeline(const Common& common, const TimelineOptions& options);

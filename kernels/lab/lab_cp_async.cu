@@ -12,7 +12,7 @@ __global__ void __launch_bounds__(kFillThreads) FillArray(const __grid_constant_
 
 }  // namespace
 
-const void* CpAsyncEntry(Fault fault) { return EntryOf<CpAsyncCopies>(fault); }
+const void* CpAsyncEntry(Fault fault, bool traced) { return EntryOf<CpAsyncCopies>(fault, traced); }
 const void* FillEntry() { return reinterpret_cast<const void*>(&FillArray); }
 
 }  // namespace gemmd::lab

@@ -8,43 +8,67 @@
 
 namespace gemmd::lab {
 
-// Of the block; 0 is __syncthreads.
-inline constexpr int kReadyBarrier = 1, kReuseBarrier = 2, kSomeBarrier = 3;
+// The block's shared memory, by 32-bit addresses: barriers and notes, then the slots.
+class Ring {
+ public:
+  __device__ Ring(uint32_t shared, int stage_bytes) : shared_(shared), stage_bytes_(stage_bytes) {}
 
-// In shared memory, before the slots.
-struct Notes {
-  uint64_t landed[kMaxStages];     // mbarriers
-  uint32_t issued_at[kMaxStages];  // by and for the first thread
-  uint32_t done;                   // not 0: all steps are through; for the observer
+  // Barriers. landed: the copies' arrivals, as each way of copying has them; ready: the relay's;
+  // empty: one a consumer warp; issued: one a thread that has issued its copies, in one fault.
+  __device__ uint32_t landed(int slot) const { return shared_ + slot * 8; }
+  __device__ uint32_t ready(int slot) const { return landed(slot) + kOfKind; }
+  __device__ uint32_t empty(int slot) const { return landed(slot) + 2 * kOfKind; }
+  __device__ uint32_t issued(int slot) const { return landed(slot) + 3 * kOfKind; }
+  // When the producer began to issue the slot's copies, for the relay.
+  __device__ uint32_t issued_at(int slot) const { return shared_ + 4 * kOfKind + slot * 4; }
+
+  __device__ uint32_t panel(int slot) const { return shared_ + kFixedBytes + slot * stage_bytes_; }
+
+ private:
+  static constexpr int kOfKind = kMaxStages * 8;
+  static_assert(4 * kOfKind + kMaxStages * 4 <= kFixedBytes);
+
+  uint32_t shared_;
+  int stage_bytes_;
 };
-static_assert(sizeof(Notes) <= kFixedBytes);
 
-struct Slots {
-  char* base;
-  int bytes;  // of one
-
-  __device__ char* At(int slot) const { return base + slot * bytes; }
-};
-
-__device__ inline bool HasTrace(const LabParams& p) {
-  return p.trace != nullptr && static_cast<int>(blockIdx.x) < p.trace_blocks;
+// Waits until the barrier has completed the phase of this parity; clocks, where they are counted,
+// that it took if it had not yet.
+__device__ __forceinline__ uint32_t WaitFor(uint32_t barrier, uint32_t parity, bool counts) {
+  if (ptx::mbarrier_test_wait_parity(barrier, parity)) return 0;
+  const uint32_t since = counts ? ptx::clock() : 0;
+  Watchdog watchdog;
+  while (!ptx::mbarrier_test_wait_parity(barrier, parity)) watchdog.Check();
+  return counts ? ptx::clock() - since : 0;
 }
 
-// Writes the moments of the calling warp.
+__device__ __forceinline__ void SpinUntil(uint32_t since, uint32_t clocks) {
+  while (ptx::clock() - since < clocks) {
+  }
+}
+
+// Writes the moments of one of a trace's warps.
+template <bool kTraced>
 class Tracer {
  public:
-  __device__ explicit Tracer(const LabParams& p)
-      : at_(HasTrace(p) && threadIdx.x % 32 == 0
-                ? p.trace + blockIdx.x * TraceWords(p.steps) + threadIdx.x / 32 * kMoments
-                : nullptr) {}
+  // `marks`: the calling thread is the one that reads.
+  __device__ Tracer(const LabParams& p, int warp, bool marks) {
+    if constexpr (kTraced) {
+      if (marks && static_cast<int>(blockIdx.x) < p.trace_blocks) {
+        at_ = p.trace + blockIdx.x * TraceWords(p.steps) + warp * kMoments;
+      }
+    }
+  }
 
-  __device__ void Mark(int step, Moment moment) const {
-    if (at_ == nullptr) return;
-    at_[step * (kTraceWarps * kMoments) + static_cast<int>(moment)] = ptx::clock();
+  __device__ __forceinline__ void Mark(int step, Moment moment) const {
+    if constexpr (kTraced) {
+      if (at_ == nullptr) return;
+      at_[step * (kTraceWarps * kMoments) + static_cast<int>(moment)] = ptx::clock();
+    }
   }
 
  private:
-  uint32_t* at_;
+  uint32_t* at_ = nullptr;
 };
 
 // Which panel of its strip a block reads next: step % panels, without a division.
@@ -66,271 +90,248 @@ __device__ inline int FirstRowOfStrip(const LabParams& p) {
   return static_cast<int>(blockIdx.x) % p.strips * kPanelRows;
 }
 
-// Copies by every thread, in groups that complete in order. A warp copies the rows of another one:
-// what overtakes a reader is never held up by the reader's own delay.
+// Copies by every thread of the producer's warps. A slot's barrier has one arrival of each when its
+// copies land, and one more by which the first tells what it has noted.
 class CpAsyncCopies {
  public:
-  __device__ CpAsyncCopies(const LabParams& p, Notes& notes, Slots slots)
-      : p_(p), notes_(notes), slots_(slots), walk_(p.panels) {
-    const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-    first_row_ = (warp + 1) % kWarps * kRows + lane / 8;
-    chunk_ = lane % 8;
-    from_ = p.array + (FirstRowOfStrip(p) + first_row_) * p.ld + chunk_ * 4;
-    stride_ = 4 * p.ld;
+  static constexpr int kIssuers = kProducerWarps * 32;
+  static constexpr int kArrivals = kIssuers + 1;
+
+  __device__ CpAsyncCopies(const LabParams& p, int thread)
+      : p_(p), walk_(p.panels), first_(thread == 0), row_(thread / 8), chunk_(thread % 8) {
+    from_ = p.array + (FirstRowOfStrip(p) + row_) * p.ld + chunk_ * 4;
   }
 
-  // By one thread, before the block's first barrier.
-  __device__ void Init() const {
-    for (int slot = 0; slot < p_.stages; ++slot) {
-      ptx::mbarrier_init(ptx::SharedAddress(&notes_.landed[slot]), kThreads);
-    }
-  }
-
-  // A group each time, also where nothing is copied: the wait counts groups. Steps come in order.
-  __device__ void Issue(int slot, int step) {
-    if (step < p_.steps) {
-      const uint32_t to = ptx::SharedAddress(slots_.At(slot));
+  __device__ __forceinline__ void Issue(uint32_t panel, uint32_t landed) {
+    if (p_.loads) {
       const uint32_t* const from = from_ + walk_.Next() * kPanelRowWords;
 #pragma unroll
-      for (int i = 0; i < kRows * 8 / 32; ++i) {
-        const int row = first_row_ + i * 4;
-        ptx::cp_async_cg_16(to + row * 128 + ((chunk_ ^ (row & 7)) << 4), from + i * stride_, 16);
-      }
-      // For the observer; the block itself goes by its groups.
-      if (HasTrace(p_)) {
-        ptx::cp_async_mbarrier_arrive_noinc(ptx::SharedAddress(&notes_.landed[slot]));
+      for (int i = 0; i < kPanelRows / kRows; ++i) {
+        const int row = row_ + i * kRows;
+        ptx::cp_async_cg_16(panel + row * 128 + ((chunk_ ^ (row & 7)) << 4),
+                            from + i * kRows * p_.ld, 16);
       }
     }
-    ptx::cp_async_commit_group();
+    ptx::cp_async_mbarrier_arrive_noinc(landed);
+    if (first_) ptx::mbarrier_arrive(landed);
   }
-
-  // The oldest group of this thread's has landed: `stages` of them are under way at each step.
-  __device__ void WaitLanded(const RingState&) const {
-    static_assert(kMaxStages == 8);
-    switch (p_.stages) {
-      case 8: ptx::cp_async_wait_group<7>(); break;
-      case 7: ptx::cp_async_wait_group<6>(); break;
-      case 6: ptx::cp_async_wait_group<5>(); break;
-      case 5: ptx::cp_async_wait_group<4>(); break;
-      case 4: ptx::cp_async_wait_group<3>(); break;
-      case 3: ptx::cp_async_wait_group<2>(); break;
-      case 2: ptx::cp_async_wait_group<1>(); break;
-      default: ptx::cp_async_wait_group<0>(); break;
-    }
-  }
-  // Reading and refilling are ordered by the barrier alone.
-  __device__ void FenceReads() const {}
+  // Nothing but threads uses the barriers, and they alone order reading and refilling.
+  __device__ static void PublishBarriers() {}
+  __device__ static void FenceReads() {}
 
  private:
-  static constexpr int kRows = kPanelRows / kWarps;
+  static constexpr int kRows =
+      kIssuers / 8;  // that all threads copy at once, in chunks of 16 bytes
 
   const LabParams& p_;
-  Notes& notes_;
-  Slots slots_;
   PanelWalk walk_;
+  bool first_;
+  int row_, chunk_;
   const uint32_t* from_;  // this thread's first chunk of the strip's first panel
-  int64_t stride_;        // words from one chunk of a panel to the next
-  int first_row_, chunk_;
 };
 
-// Copies by the first thread, which complete on the slot's barrier.
+// Copies by one thread.
 class TmaCopies {
  public:
-  __device__ TmaCopies(const LabParams& p, Notes& notes, Slots slots)
-      : p_(p), notes_(notes), slots_(slots), walk_(p.panels), row_(FirstRowOfStrip(p)) {}
+  static constexpr int kIssuers = 1;
+  static constexpr int kArrivals = 1;
 
-  __device__ void Init() const {
-    for (int slot = 0; slot < p_.stages; ++slot) ptx::mbarrier_init(Landed(slot), 1);
-    ptx::fence_mbarrier_init();
-  }
+  __device__ TmaCopies(const LabParams& p, int /*thread*/)
+      : p_(p), walk_(p.panels), row_(FirstRowOfStrip(p)) {}
 
-  __device__ void Issue(int slot, int step) {
-    if (threadIdx.x != 0 || step >= p_.steps) return;
-    ptx::mbarrier_arrive_expect_tx(Landed(slot), kPanelBytes);
-    ptx::cp_async_bulk_tensor_3d_load(ptx::SharedAddress(slots_.At(slot)), &p_.map, Landed(slot),
-                                      walk_.Next() * kPanelRowWords, row_, 0);
+  __device__ __forceinline__ void Issue(uint32_t panel, uint32_t landed) {
+    if (p_.loads) {
+      ptx::mbarrier_arrive_expect_tx(landed, kPanelBytes);
+      ptx::cp_async_bulk_tensor_3d_load(panel, &p_.map, landed, walk_.Next() * kPanelRowWords, row_,
+                                        0);
+    } else {
+      ptx::mbarrier_arrive(landed);
+    }
   }
-
-  __device__ void WaitLanded(const RingState& state) const {
-    WaitCounter not_counted;
-    not_counted.Wait(Landed(state.slot), state.phase);
-  }
+  __device__ static void PublishBarriers() { ptx::fence_mbarrier_init(); }
   // The copy engine writes by another proxy than the loads read by.
-  __device__ void FenceReads() const { ptx::fence_proxy_async_shared(); }
+  __device__ static void FenceReads() { ptx::fence_proxy_async_shared(); }
 
  private:
-  __device__ uint32_t Landed(int slot) const { return ptx::SharedAddress(&notes_.landed[slot]); }
-
   const LabParams& p_;
-  Notes& notes_;
-  Slots slots_;
   PanelWalk walk_;
   int row_;
 };
 
-__device__ inline void SpinUntil(uint32_t since, uint32_t clocks) {
-  while (ptx::clock() - since < clocks) {
+// A consumer warp's share of a panel: its sum, and `work` rounds behind it.
+class WarpShare {
+ public:
+  __device__ WarpShare(int warp, int lane, int work) : work_(work) {
+    for (int i = 0; i < kChunks; ++i) {
+      const int index = warp * (kWarpWords / 4) + lane + i * 32, row = index / 8, chunk = index % 8;
+      offsets_[i] = row * 128 + ((chunk ^ (row & 7)) << 4);
+      factors_[i] = WordFactor(static_cast<uint32_t>(index) * 4);
+    }
   }
-}
 
-// By a whole warp: the sum of its rows of a slot, and `work` rounds behind it.
-__device__ inline uint32_t Consume(const char* slot, int work) {
-  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  constexpr int kChunks = kWarpWords / 4 / 32;  // of 4 words, a lane
-  const int first = warp * (kWarpWords / 4) + lane;
-  uint4 words[kChunks];
+  // By a whole warp.
+  __device__ __forceinline__ uint32_t Sum(uint32_t panel) const {
+    uint4 words[kChunks];
 #pragma unroll
-  for (int i = 0; i < kChunks; ++i) {
-    const int index = first + i * 32, row = index / 8, chunk = index % 8;
-    words[i] = *reinterpret_cast<const uint4*>(slot + row * 128 + ((chunk ^ (row & 7)) << 4));
-  }
-  uint4 sums = {0, 0, 0, 0};
+    for (int i = 0; i < kChunks; ++i) words[i] = ptx::ld_shared_v4(panel + offsets_[i]);
+    uint32_t sum = 0;
 #pragma unroll
-  for (int i = 0; i < kChunks; ++i) {
-    const uint32_t word = (first + i * 32) * 4;
-    sums.x += words[i].x * WordFactor(word);
-    sums.y += words[i].y * WordFactor(word + 1);
-    sums.z += words[i].z * WordFactor(word + 2);
-    sums.w += words[i].w * WordFactor(word + 3);
-  }
-  uint32_t sum = sums.x + sums.y + sums.z + sums.w;
-  sum = __reduce_add_sync(0xffffffff, sum);
+    for (int i = 0; i < kChunks; ++i) {
+      const auto& [x, y, z, w] = words[i];
+      // Of a word the factor is 2 more than of the one before it.
+      sum += (x + y + z + w) * factors_[i] + 2 * y + 4 * z + 6 * w;
+    }
+    sum = __reduce_add_sync(0xffffffff, sum);
 #pragma unroll 1
-  for (int round = 0; round < work; ++round) sum = sum * kWorkFactor + kWorkTerm;
-  return sum;
-}
+    for (int round = 0; round < work_; ++round) sum = sum * kWorkFactor + kWorkTerm;
+    return sum;
+  }
 
-// Sees panels land, and does nothing else. Nobody waits for it: should it miss a use of a slot, it
-// ends with the block's work.
-__device__ inline void Observe(const LabParams& p, const Notes& notes) {
-  if (threadIdx.x % 32 != 0 || !HasTrace(p) || !p.loads) return;
-  const Tracer tracer(p);
-  const volatile uint32_t& done = notes.done;
+ private:
+  static constexpr int kChunks = kWarpWords / 4 / 32;  // of 4 words, a lane
+
+  int work_;
+  uint32_t offsets_[kChunks], factors_[kChunks];
+};
+static_assert(WordFactor(1) == WordFactor(0) + 2);
+
+// `thread`: of the producer's.
+template <typename Copies, Fault kFault, bool kTraced>
+__device__ void Produce(const LabParams& p, const Ring& ring, int thread) {
+  if (thread >= Copies::kIssuers) return;
+  const bool first = thread == 0;
+  Copies copies(p, thread);
+  const Tracer<kTraced> tracer(p, kTracedProducer, first);
+  uint32_t waited = 0;
   RingState state;
   for (int step = 0; step < p.steps; ++step) {
-    const uint32_t barrier = ptx::SharedAddress(&notes.landed[state.slot]);
-    while (!ptx::mbarrier_test_wait_parity(barrier, state.phase)) {
-      if (done != 0) return;
+    tracer.Mark(step, Moment::kAcquire);
+    waited += WaitFor(ring.empty(state.slot), state.phase ^ 1, first);
+    tracer.Mark(step, Moment::kFree);
+    if (first) ptx::st_shared(ring.issued_at(state.slot), ptx::clock());
+    copies.Issue(ring.panel(state.slot), ring.landed(state.slot));
+    if constexpr (kFault == Fault::kIssueForCompletion) {
+      ptx::mbarrier_arrive(ring.issued(state.slot));
     }
-    tracer.Mark(step, Moment::kLanded);
+    tracer.Mark(step, Moment::kIssued);
     state.Advance(p.stages);
   }
+  if (first) p.reports[blockIdx.x].wait_reuse = waited;
 }
 
-// The reuse edge: what of it the fault leaves.
-template <Fault kFault>
-__device__ void WaitForReaders(bool last_warp) {
-  if constexpr (kFault == Fault::kReuseAfterSome) {
-    // The last warp, which refills too, waits for the others as they do for one another.
-    if (last_warp) {
-      ptx::bar_sync(kSomeBarrier, kThreads);
-    } else {
-      ptx::bar_arrive(kSomeBarrier, kThreads);
-      ptx::bar_sync(kReuseBarrier, kThreads - 32);
-    }
-  } else if constexpr (kFault != Fault::kNoReuse) {
-    ptx::bar_sync(kReuseBarrier, kThreads);
-  }
-}
-
-template <typename Copies, Fault kFault>
-__device__ void Run(const LabParams& p, Copies& copies, Notes& notes, Slots slots) {
-  constexpr bool kTooEarly = kFault == Fault::kNoReady || kFault == Fault::kIssueForCompletion;
-  const int warp = static_cast<int>(threadIdx.x) / 32;
-  const bool first = threadIdx.x == 0, last_warp = warp == kWarps - 1;
-  const Tracer tracer(p);
-  const auto issue = [&](int slot, int step) {
-    if (!p.loads) return;
-    copies.Issue(slot, step);
-    if (first) notes.issued_at[slot] = ptx::clock();
-    if (warp == 0 && step < p.steps) tracer.Mark(step, Moment::kIssued);
+// `thread`: of the consumers'.
+template <typename Copies, Fault kFault, bool kTraced>
+__device__ void Consume(const LabParams& p, const Ring& ring, int thread, bool relayed) {
+  const int warp = thread / 32, lane = thread % 32;
+  const bool first = thread == 0, last_warp = warp == kWarps - 1;
+  const bool too_soon =  // gives the slot back before it reads it
+      kFault == Fault::kNoReuse || (kFault == Fault::kReuseAfterSome && last_warp);
+  const uint32_t delay = last_warp ? p.delay_clocks : 0;
+  const WarpShare share(warp, lane, p.work);
+  uint32_t* sums = p.sums == nullptr
+                       ? nullptr
+                       : p.sums + static_cast<int64_t>(blockIdx.x) * p.steps * kWarps + warp;
+  const Tracer<kTraced> tracer(p, warp, lane == 0);
+  const uint32_t ready = relayed ? ring.ready(0) : ring.landed(0);  // of slot 0
+  const auto release = [&](int slot) {
+    Copies::FenceReads();
+    __syncwarp();
+    if (lane == 0) ptx::mbarrier_arrive(ring.empty(slot));
   };
-  BlockReport report;
+  uint32_t waited = 0, sum_of_sums = 0;
   const uint32_t start = ptx::clock();
-  for (int slot = 0; slot < p.stages; ++slot) issue(slot, slot);
   RingState state;
   for (int step = 0; step < p.steps; ++step) {
     tracer.Mark(step, Moment::kWait);
-    const uint32_t waiting = ptx::clock();
-    if constexpr (!kTooEarly) {
-      if (p.loads) {
-        copies.WaitLanded(state);
-        if (first) SpinUntil(notes.issued_at[state.slot], p.load_clocks);
+    if constexpr (kFault == Fault::kIssueForCompletion) {
+      WaitFor(ring.issued(state.slot), state.phase, false);
+    } else if constexpr (kFault != Fault::kNoReady) {
+      waited += WaitFor(ready + state.slot * 8, state.phase, first);
+    }
+    tracer.Mark(step, Moment::kReady);
+    if (too_soon) release(state.slot);
+    if (delay > 0) SpinUntil(ptx::clock(), delay);
+    if (p.consumes) {
+      const uint32_t sum = share.Sum(ring.panel(state.slot));
+      sum_of_sums += sum;
+      if (sums != nullptr) {
+        if (lane == 0) *sums = sum;
+        sums += kWarps;
       }
     }
-    __syncwarp();
-    if constexpr (kFault != Fault::kNoReady) ptx::bar_sync(kReadyBarrier, kThreads);
-    tracer.Mark(step, Moment::kReady);
-    const uint32_t ready = ptx::clock();
-    if (last_warp) SpinUntil(ready, p.delay_clocks);
-
-    if (p.consumes) {
-      const uint32_t sum = Consume(slots.At(state.slot), p.work);
-      report.sum += sum;
-      if (p.sums != nullptr && threadIdx.x % 32 == 0) {
-        p.sums[(static_cast<int64_t>(blockIdx.x) * p.steps + step) * kWarps + warp] = sum;
-      }
+    if constexpr (kFault == Fault::kNoReady || kFault == Fault::kIssueForCompletion) {
+      waited += WaitFor(ready + state.slot * 8, state.phase, first);
     }
     tracer.Mark(step, Moment::kRead);
-    const uint32_t read = ptx::clock();
-
-    if constexpr (kTooEarly) {
-      if (p.loads) copies.WaitLanded(state);
-    }
-    copies.FenceReads();
-    WaitForReaders<kFault>(last_warp);
-    tracer.Mark(step, Moment::kReuse);
-    const uint32_t reusable = ptx::clock();
-    issue(state.slot, step + p.stages);
-    report.issue += ptx::clock() - reusable;
-    report.wait_ready += ready - waiting;
-    report.wait_reuse += reusable - read;
+    if (!too_soon) release(state.slot);
     state.Advance(p.stages);
   }
+  if (!first) return;
+  BlockReport& report = p.reports[blockIdx.x];
   report.clocks = ptx::clock() - start;
-  if (first) {
-    p.reports[blockIdx.x] = report;
-    *static_cast<volatile uint32_t*>(&notes.done) = 1;
-  }
-  ptx::cp_async_wait_group<0>();  // the empty groups of the drain; all others were waited for
+  report.wait_ready = waited;
+  report.sum = sum_of_sums;
 }
 
-template <typename Copies, Fault kFault>
-__global__ void __launch_bounds__(kThreads + kObserverThreads, 1)
-    LabKernel(const __grid_constant__ LabParams p) {
+// By one thread.
+template <bool kTraced>
+__device__ void Relay(const LabParams& p, const Ring& ring) {
+  const Tracer<kTraced> tracer(p, kTracedRelay, true);
+  RingState state;
+  for (int step = 0; step < p.steps; ++step) {
+    WaitFor(ring.landed(state.slot), state.phase, false);
+    tracer.Mark(step, Moment::kLanded);
+    SpinUntil(ptx::ld_shared(ring.issued_at(state.slot)), p.load_clocks);
+    ptx::mbarrier_arrive(ring.ready(state.slot));
+    state.Advance(p.stages);
+  }
+}
+
+template <typename Copies, Fault kFault, bool kTraced>
+__global__ void __launch_bounds__(kThreads, 1) LabKernel(const __grid_constant__ LabParams p) {
   extern __shared__ __align__(1024) char smem[];
-  Notes& notes = *reinterpret_cast<Notes*>(smem);
-  const Slots slots{smem + kFixedBytes, p.stage_bytes};
-  Copies copies(p, notes, slots);
-  if (threadIdx.x == 0) {
-    copies.Init();
-    notes.done = 0;
+  const Ring ring(ptx::held(ptx::SharedAddress(smem)), p.stage_bytes);
+  const auto thread = static_cast<int>(ptx::held(threadIdx.x));
+  if (thread == 0) {
+    for (int slot = 0; slot < p.stages; ++slot) {
+      ptx::mbarrier_init(ring.landed(slot), Copies::kArrivals);
+      ptx::mbarrier_init(ring.ready(slot), 1);
+      ptx::mbarrier_init(ring.empty(slot), kWarps);
+      ptx::mbarrier_init(ring.issued(slot), Copies::kIssuers);
+    }
+    Copies::PublishBarriers();
   }
   for (int slot = 0; slot < p.stages; ++slot) {
-    for (int word = static_cast<int>(threadIdx.x); word < kPanelWords;
-         word += static_cast<int>(blockDim.x)) {
-      reinterpret_cast<uint32_t*>(slots.At(slot))[word] = kPoison;
+    for (int word = thread; word < kPanelWords; word += kThreads) {
+      ptx::st_shared(ring.panel(slot) + word * 4, kPoison);
     }
   }
-  copies.FenceReads();
+  Copies::FenceReads();
   __syncthreads();
-  if (threadIdx.x < kThreads) {
-    Run<Copies, kFault>(p, copies, notes, slots);
-  } else {
-    Observe(p, notes);
+  const bool relayed = kTraced || (p.loads && p.load_clocks > 0);
+  if (thread < kWarps * 32) {
+    Consume<Copies, kFault, kTraced>(p, ring, thread, relayed);
+  } else if (thread < kRelayWarp * 32) {
+    Produce<Copies, kFault, kTraced>(p, ring, thread - kWarps * 32);
+  } else if (relayed && thread == kRelayWarp * 32) {
+    Relay<kTraced>(p, ring);
   }
 }
 
 template <typename Copies>
-const void* EntryOf(Fault fault) {
+const void* EntryOf(Fault fault, bool traced) {
   switch (fault) {
-    case Fault::kNone: return reinterpret_cast<const void*>(&LabKernel<Copies, Fault::kNone>);
-    case Fault::kNoReuse: return reinterpret_cast<const void*>(&LabKernel<Copies, Fault::kNoReuse>);
+    case Fault::kNone:
+      return traced ? reinterpret_cast<const void*>(&LabKernel<Copies, Fault::kNone, true>)
+                    : reinterpret_cast<const void*>(&LabKernel<Copies, Fault::kNone, false>);
+    case Fault::kNoReuse:
+      return reinterpret_cast<const void*>(&LabKernel<Copies, Fault::kNoReuse, false>);
     case Fault::kReuseAfterSome:
-      return reinterpret_cast<const void*>(&LabKernel<Copies, Fault::kReuseAfterSome>);
-    case Fault::kNoReady: return reinterpret_cast<const void*>(&LabKernel<Copies, Fault::kNoReady>);
+      return reinterpret_cast<const void*>(&LabKernel<Copies, Fault::kReuseAfterSome, false>);
+    case Fault::kNoReady:
+      return reinterpret_cast<const void*>(&LabKernel<Copies, Fault::kNoReady, false>);
     case Fault::kIssueForCompletion:
-      return reinterpret_cast<const void*>(&LabKernel<Copies, Fault::kIssueForCompletion>);
+      return reinterpret_cast<const void*>(&LabKernel<Copies, Fault::kIssueForCompletion, false>);
   }
   return nullptr;
 }

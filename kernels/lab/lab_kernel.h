@@ -19,10 +19,10 @@ struct LabParams : RingSettings {
   BlockReport* reports = nullptr;   // [block]
 };
 
-// Any grid of kThreads threads, with kObserverThreads more where there is a trace. TMA is for sm_90
-// alone.
-const void* CpAsyncEntry(Fault fault);
-const void* TmaEntry(Fault fault);
+// Any grid of kThreads threads. TMA is for sm_90 alone. The ring with both edges has a traced
+// instance, and needs it where there is a trace.
+const void* CpAsyncEntry(Fault fault, bool traced);
+const void* TmaEntry(Fault fault, bool traced);
 
 struct FillParams {
   uint32_t* array = nullptr;

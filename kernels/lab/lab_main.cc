@@ -100,20 +100,19 @@ int Main(int argc, char** argv) {
   verb->callback([&] { run = [&] { return RunLadder(common, ladder, ladder_compute); }; });
 
   ResidencyOptions residency;
-  residency.load_clocks = 500;
-  double residency_compute = 220;
+  TileCost residency_cost = {.load = 500, .compute = 220};
   verb =
       app.add_subcommand("residency", "Two stages against four, with and without loss of blocks");
-  verb->add_option("--load", residency.load_clocks, "Clocks that a load takes at least")
-      ->check(CLI::Range(0, 1000000))
+  verb->add_option("--load", residency_cost.load, "Clocks that a load takes, or a multiple")
+      ->check(CLI::Range(1.0, 1e6))
       ->capture_default_str();
-  verb->add_option("--compute", residency_compute, "Clocks to compute a tile")
-      ->check(CLI::Range(0.0, 1e6))
+  verb->add_option("--compute", residency_cost.compute, "Clocks to compute a tile, as often")
+      ->check(CLI::Range(1.0, 1e6))
       ->capture_default_str();
   verb->add_option("--steps", residency.steps, "K, in tiles: a list")
       ->delimiter(',')
       ->check(CLI::Range(1, 1 << 18));
-  verb->callback([&] { run = [&] { return RunResidency(common, residency, residency_compute); }; });
+  verb->callback([&] { run = [&] { return RunResidency(common, residency, residency_cost); }; });
 
   HazardOptions hazard;
   hazard.delays = {0, 250, 500, 1000, 2000, 4000};
@@ -149,11 +148,11 @@ int Main(int argc, char** argv) {
   verb->add_option("--block", timeline.block, "Whose timeline")
       ->check(CLI::Range(0, 1023))
       ->capture_default_str();
-  verb->add_option("--load", timeline.load_clocks, "Clocks that a load takes at least")
-      ->check(CLI::Range(0, 1000000))
+  verb->add_option("--load", timeline.load_clocks, "Clocks that a load takes, or a multiple")
+      ->check(CLI::Range(1.0, 1e6))
       ->capture_default_str();
-  verb->add_option("--compute", timeline.compute_clocks, "Clocks to compute a tile")
-      ->check(CLI::Range(0.0, 1e6))
+  verb->add_option("--compute", timeline.compute_clocks, "Clocks to compute a tile, as often")
+      ->check(CLI::Range(1.0, 1e6))
       ->capture_default_str();
   verb->add_option("--kernel", timeline.kernel,
                    "A production kernel, by its name; without it, the laboratory's ring");

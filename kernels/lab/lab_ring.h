@@ -2,17 +2,17 @@
 // of a server: the broken variants exist in the laboratory's programs alone.
 //
 // Each block walks panels of an array of random words. A step's panel is copied into a slot of the
-// ring, every warp sums its share of the panel, deterministically, and the slot is refilled with
-// the panel of `stages` steps later:
+// ring, every consumer warp sums its share of the panel, deterministically, and the slot is
+// refilled with the panel of `stages` steps later. The edges are those of the production kernels'
+// rings (device/tma_pipeline.cuh, device/pipeline.cuh), as barriers in shared memory:
 //
-//   for each step:
-//     ready    the panel has landed, for all threads      (its copies' completion, a block barrier)
-//     consume  every warp reads its rows of the slot
-//     reuse    all warps have read the slot               (a block barrier)
-//     refill   the copies of step + stages are issued into the slot
+//            producer                                   consumer warps
+//   acquire: waits for empty[s]         <- reuse -      release: arrive at empty[s]
+//   issue:   the copies of the panel,   - ready ->      wait:    for landed[s]
+//            which arrive at landed[s]                  read:    the sum, and work behind it
 //
-// The production kernels' rings (device/pipeline.cuh, device/tma_pipeline.cuh) have the same two
-// edges, with fewer barriers.
+// Between the two ends of the ready edge a relay can stand, a warp that sees panels land and holds
+// each back until its load has taken as long as it is told: landed[s] -> relay -> ready[s].
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,9 @@ namespace gemmd::lab {
 
 enum class Mechanism : uint8_t { kCpAsync, kTma };
 
-// What is left out; all else stays as it is. In the two faults of the ready edge a thread waits for
-// the copies behind its reading instead, so that nothing but the reading comes too early.
+// What is left out; all else stays as it is. A warp that is not waited for gives its slot back
+// before it reads it, and one that reads too early waits for the copies behind its reading: each
+// barrier still has all of its arrivals, so that nobody waits for ever.
 enum class Fault : uint8_t {
   kNone,
   kNoReuse,             // the slot is refilled without waiting for its readers
@@ -39,19 +40,20 @@ enum class Fault : uint8_t {
 };
 inline constexpr int kFaults = 5;
 
-// A panel: 64 rows of 32 words of the array. In its slot, the 16-byte chunk c of row r lies at
+// A panel: 32 rows of 32 words of the array. In its slot, the 16-byte chunk c of row r lies at
 // c ^ (r % 8), as the tensor map's swizzle says; cp.async does the same by hand.
-inline constexpr int kPanelRows = 64;
+inline constexpr int kPanelRows = 32;
 inline constexpr int kPanelRowWords = 32;
 inline constexpr int kPanelWords = kPanelRows * kPanelRowWords;
 inline constexpr int kPanelBytes = kPanelWords * 4;
 
-inline constexpr int kWarps = 4;  // each sums a quarter of the rows
+inline constexpr int kWarps = 4;  // that consume; each sums a quarter of the rows
 inline constexpr int kWarpWords = kPanelWords / kWarps;
-inline constexpr int kThreads = kWarps * 32;
-inline constexpr int kObserverThreads = 32;  // more, in launches with a trace: they see copies land
+inline constexpr int kProducerWarps = 2;  // of TMA copies one thread issues all
+inline constexpr int kRelayWarp = kWarps + kProducerWarps;
+inline constexpr int kThreads = (kRelayWarp + 1) * 32;  // of a block
 inline constexpr int kMaxStages = 8;
-inline constexpr int kMostRegisters = 80;  // of a thread of any instance
+inline constexpr int kMostRegisters = 40;  // of a thread of any instance
 inline constexpr int kFixedBytes = 1024;   // barriers and notes, before the slots
 
 // What a slot holds before anything was copied into it.
@@ -62,15 +64,17 @@ inline constexpr uint32_t kWorkFactor = 1664525, kWorkTerm = 1013904223;
 
 // Moments of a step, as the first lane of a warp reads its SM's clock.
 enum class Moment : uint8_t {
-  kWait,    // the warp begins to wait for the panel
-  kReady,   // it may read
-  kRead,    // it has read, and done its work
-  kReuse,   // all have read: the slot may be refilled
-  kIssued,  // the copies of this step were issued; of the first warp
-  kLanded,  // they have landed; of the observer
+  kWait,     // a consumer begins to wait for the panel
+  kReady,    // it may read
+  kRead,     // it has read and worked, and gives the slot back
+  kAcquire,  // the producer begins to wait for the slot
+  kFree,     // it may refill it, and begins to issue the copies
+  kIssued,   // it has issued them
+  kLanded,   // the relay sees that they have landed
 };
-inline constexpr int kMoments = 6;
-inline constexpr int kTraceWarps = kWarps + 1;  // with the observer
+inline constexpr int kMoments = 7;
+// A trace's warps: the consumers, the producer, the relay.
+inline constexpr int kTracedProducer = kWarps, kTracedRelay = kWarps + 1, kTraceWarps = kWarps + 2;
 
 // Words of a block's trace: [step][warp][moment]; what a warp has no part in is 0.
 GEMMD_LAB_BOTH constexpr int64_t TraceWords(int steps) {
@@ -84,20 +88,19 @@ struct RingSettings {
   int stages = 2;
   int stage_bytes = kPanelBytes;  // from slot to slot: more than a panel costs residency
   int work = 0;                   // rounds a warp, behind each sum
-  uint32_t load_clocks = 0;       // at least, from a panel's issue to its being ready
+  uint32_t load_clocks = 0;       // at least, from a panel's issue to its being ready; 0: no relay
   uint32_t delay_clocks = 0;      // of the last warp, before it reads
-  bool loads = true;              // false: nothing is copied and no copy is waited for
+  bool loads = true;              // false: nothing is copied; a slot is ready when it is free
   bool consumes = true;           // false: nothing is read
   int trace_blocks = 0;           // the first of the grid, whose moments are written down
 };
 
-// What a block reports, of its first thread. Clocks of the SM, from the first issue on; modulo
-// 2^32.
+// What a block reports, of its first consumer and its first producer thread. Clocks of the SM,
+// modulo 2^32.
 struct BlockReport {
-  uint32_t clocks = 0;      // of all steps
-  uint32_t wait_ready = 0;  // of these, in the ready edge,
-  uint32_t wait_reuse = 0;  // in the reuse edge,
-  uint32_t issue = 0;       // and issuing the copies of all steps but the first `stages`
+  uint32_t clocks = 0;      // of the consumer, for all steps
+  uint32_t wait_ready = 0;  // of these, waiting for panels
+  uint32_t wait_reuse = 0;  // of the producer, waiting for slots
   uint32_t sum = 0;         // of the first warp's sums: keeps the work alive
 };
 

@@ -27,10 +27,6 @@ int64_t SmemOf(const Launch& launch) {
   return kFixedBytes + int64_t{launch.stages} * launch.stage_bytes;
 }
 
-int ThreadsOf(const Launch& launch) {
-  return kThreads + (launch.trace_blocks > 0 ? kObserverThreads : 0);
-}
-
 double MedianPerStep(const std::vector<BlockReport>& reports, uint32_t BlockReport::*figure,
                      int steps) {
   std::vector<double> values;
@@ -51,9 +47,6 @@ Status CopyBack(const DeviceBuffer& from, size_t count, std::vector<T>* to) {
 
 double Outcome::ClocksPerStep(int steps) const {
   return MedianPerStep(reports, &BlockReport::clocks, steps);
-}
-double Outcome::IssueClocksPerStep(int steps) const {
-  return MedianPerStep(reports, &BlockReport::issue, steps);
 }
 double Outcome::ReadyClocksPerStep(int steps) const {
   return MedianPerStep(reports, &BlockReport::wait_ready, steps);
@@ -129,8 +122,10 @@ Status LabDevice::Check(const Launch& launch) const {
 
 StatusOr<const void*> LabDevice::Prepare(const Launch& launch) const {
   RETURN_IF_CUDA_ERROR(cudaSetDevice(traits_.ordinal));
-  const void* const entry =
-      launch.mechanism == Mechanism::kTma ? TmaEntry(launch.fault) : CpAsyncEntry(launch.fault);
+  const bool traced = launch.trace_blocks > 0;
+  const void* const entry = launch.mechanism == Mechanism::kTma
+                                ? TmaEntry(launch.fault, traced)
+                                : CpAsyncEntry(launch.fault, traced);
   RETURN_IF_CUDA_ERROR(cudaFuncSetAttribute(entry, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                             static_cast<int>(SmemOf(launch))));
   RETURN_IF_CUDA_ERROR(cudaFuncSetAttribute(entry, cudaFuncAttributePreferredSharedMemoryCarveout,
@@ -177,7 +172,7 @@ StatusOr<Outcome> LabDevice::Run(const Launch& launch) {
   void* arguments[] = {&params};
   RETURN_IF_CUDA_ERROR(cudaEventRecord(start_.get(), stream_.get()));
   RETURN_IF_CUDA_ERROR(cudaLaunchKernel(entry, dim3(static_cast<unsigned>(launch.blocks)),
-                                        dim3(static_cast<unsigned>(ThreadsOf(launch))), arguments,
+                                        dim3(kThreads), arguments,
                                         static_cast<size_t>(SmemOf(launch)), stream_.get()));
   RETURN_IF_CUDA_ERROR(cudaEventRecord(stop_.get(), stream_.get()));
   RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(stream_.get()));
@@ -196,7 +191,7 @@ StatusOr<int> LabDevice::DriverResidentBlocks(const Launch& launch) {
   ASSIGN_OR_RETURN(const void* const entry, Prepare(launch));
   int blocks = 0;
   RETURN_IF_CUDA_ERROR(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
-      &blocks, entry, ThreadsOf(launch), static_cast<size_t>(SmemOf(launch))));
+      &blocks, entry, kThreads, static_cast<size_t>(SmemOf(launch))));
   return blocks;
 }
 

@@ -29,8 +29,7 @@ struct Outcome {
 
   // Medians over the blocks, a step.
   double ClocksPerStep(int steps) const;
-  double ReadyClocksPerStep(int steps) const;  // of these, in the ready edge,
-  double IssueClocksPerStep(int steps) const;  // and issuing copies
+  double ReadyClocksPerStep(int steps) const;  // of these, waiting for panels
 };
 
 // Not thread-safe. All on one device, made current by each call.

@@ -2,6 +2,6 @@
 
 namespace gemmd::lab {
 
-const void* TmaEntry(Fault fault) { return EntryOf<TmaCopies>(fault); }
+const void* TmaEntry(Fault fault, bool traced) { return EntryOf<TmaCopies>(fault, traced); }
 
 }  // namespace gemmd::lab

@@ -26,9 +26,10 @@ Launch LaunchOf(const LabDevice& device, const LadderOptions& options, int stage
   return launch;
 }
 
-// A single buffer that does one thing alone, or neither.
-Launch Alone(const LabDevice& device, const LadderOptions& options, bool loads, bool consumes) {
-  Launch launch = LaunchOf(device, options, 1);
+// A ring that does one thing alone, or neither.
+Launch Alone(const LabDevice& device, const LadderOptions& options, int stages, bool loads,
+             bool consumes) {
+  Launch launch = LaunchOf(device, options, stages);
   launch.loads = loads;
   launch.consumes = consumes;
   return launch;
@@ -41,12 +42,11 @@ double Median(std::vector<double> values) {
 
 // What `rounds` runs of one launch gave.
 struct Runs {
-  std::vector<double> clocks, ready, issue, seconds;
+  std::vector<double> clocks, ready, seconds;
 
   void Add(const Outcome& outcome, int steps) {
     clocks.push_back(outcome.ClocksPerStep(steps));
     ready.push_back(outcome.ReadyClocksPerStep(steps));
-    issue.push_back(outcome.IssueClocksPerStep(steps));
     seconds.push_back(outcome.seconds);
   }
 };
@@ -67,22 +67,21 @@ StatusOr<std::vector<Runs>> RunInTurns(LabDevice& device, const std::vector<Laun
 }  // namespace
 
 StatusOr<Ladder> MeasureLadder(LabDevice& device, const LadderOptions& options) {
-  std::vector<Launch> launches = {Alone(device, options, /*loads=*/true, /*consumes=*/false),
-                                  Alone(device, options, false, true),
-                                  Alone(device, options, false, false)};
-  const size_t first = launches.size();
   const int64_t room = device.traits().smem_per_block_bytes - kFixedBytes;
-  const auto most =
-      static_cast<int>(std::min<int64_t>(options.max_stages, room / options.stage_bytes));
-  for (int stages = 1; stages <= most; ++stages) {
+  const auto deepest = static_cast<int>(std::min<int64_t>(kMaxStages, room / options.stage_bytes));
+  std::vector<Launch> launches = {
+      Alone(device, options, 1, /*loads=*/true, /*consumes=*/false),
+      Alone(device, options, deepest, /*loads=*/false, /*consumes=*/true),
+      Alone(device, options, deepest, /*loads=*/false, /*consumes=*/false)};
+  const size_t first = launches.size();
+  for (int stages = 1; stages <= std::min(options.max_stages, deepest); ++stages) {
     launches.push_back(LaunchOf(device, options, stages));
   }
   ASSIGN_OR_RETURN(const std::vector<Runs> runs, RunInTurns(device, launches, options.rounds));
-  const double issue = Median(runs[0].issue);
   Ladder ladder;
   ladder.options = options;
-  ladder.cost = {.load = Median(runs[0].clocks) - Median(runs[2].clocks) - issue,
-                 .compute = Median(runs[1].clocks) + issue};
+  ladder.cost = {.load = Median(runs[0].clocks) - Median(runs[2].clocks),
+                 .compute = Median(runs[1].clocks)};
   for (size_t i = first; i < launches.size(); ++i) {
     const int stages = launches[i].stages;
     const double clocks = Median(runs[i].clocks), seconds = Median(runs[i].seconds);
@@ -112,6 +111,29 @@ StatusOr<int> WorkFor(LabDevice& device, LadderOptions options, double clocks) {
   return static_cast<int>(std::clamp(rounds, 0.0, static_cast<double>(kMaxWork)));
 }
 
+StatusOr<Setting> SettingFor(LabDevice& device, LadderOptions options, const TileCost& asked) {
+  options.max_stages = 0;
+  options.work = 0;
+  options.load_clocks = 1;  // the relay is there, and holds nothing back
+  ASSIGN_OR_RETURN(const Ladder least, MeasureLadder(device, options));
+  const double scale = std::max(
+      1.0, std::ceil(std::max(least.cost.load / asked.load, least.cost.compute / asked.compute)));
+  if (!(scale <= kMostScale)) {  // nor a number, where nothing is asked for
+    return InvalidArgument("load, compute",
+                           "load=" + Short(asked.load) + " compute=" + Short(asked.compute) +
+                               " is below a sixteenth of the least that the ring can take: load " +
+                               Short(least.cost.load) + ", compute " + Short(least.cost.compute));
+  }
+  Setting setting{.scale = static_cast<int>(scale)};
+  ASSIGN_OR_RETURN(setting.work, WorkFor(device, options, scale * asked.compute));
+  options.load_clocks = static_cast<uint32_t>(scale * asked.load);
+  ASSIGN_OR_RETURN(const Ladder held, MeasureLadder(device, options));
+  // L is what the relay is told and what the ring takes besides.
+  const double told = 2 * options.load_clocks - held.cost.load;
+  setting.load_clocks = static_cast<uint32_t>(std::max(1.0, std::round(told)));
+  return setting;
+}
+
 Json LadderJson(const Ladder& ladder) {
   Json rungs = Json::Array();
   for (const Rung& rung : ladder.rungs) {
@@ -129,6 +151,7 @@ Json LadderJson(const Ladder& ladder) {
       .Set("mechanism", Name(options.mechanism))
       .Set("work", options.work)
       .Set("load_floor_clocks", options.load_clocks)
+      .Set("scale", options.scale)
       .Set("panels", options.panels)
       .Set("steps", options.steps)
       .Set("stage_bytes", options.stage_bytes)
@@ -150,7 +173,10 @@ std::string LadderText(const Ladder& ladder) {
                      Fixed(100 * rung.hidden_share, 0) + " %", Time(rung.seconds),
                      Fixed(rung.bytes_per_second * 1e-9, 0)});
   }
-  return std::string(Name(ladder.options.mechanism)) + ", clocks a tile: load alone " +
+  const int scale = ladder.options.scale;
+  const std::string scaled =
+      scale == 1 ? "" : ", L and C " + std::to_string(scale) + " times those asked for";
+  return std::string(Name(ladder.options.mechanism)) + scaled + ", clocks a tile: load alone " +
          Fixed(load, 0) + ", computing alone " + Fixed(compute, 0) + ", their sum " +
          Fixed(load + compute, 0) + ", the larger " + Fixed(std::max(load, compute), 0) + "\n" +
          TableText(table);

@@ -20,6 +20,7 @@ struct LadderOptions {
   int steps = 512;           // of a block
   int stage_bytes = kPanelBytes;
   int max_stages = kMaxStages;  // as many as fit are measured
+  int scale = 1;                // of L and C to those that were asked for
   int rounds = 7;               // every rung once in each; medians are taken
 };
 
@@ -27,7 +28,7 @@ struct Rung {
   int stages = 0;
   double predicted_clocks = 0;  // a tile, as are all below
   double measured_clocks = 0;
-  double ready_clocks = 0;      // of these, in the ready edge
+  double ready_clocks = 0;      // of these, waiting for panels
   double hidden_share = 0;      // of the load's time
   double seconds = 0;           // of the launch
   double bytes_per_second = 0;  // of all panels: what the memory gave
@@ -35,9 +36,10 @@ struct Rung {
 
 struct Ladder {
   LadderOptions options;
-  // From three launches of a single buffer: loads alone, computing alone, on slots that are never
-  // filled, and neither, which has the barriers and the loop.
-  //   L = loads alone - neither - issue;  C = computing alone + issue
+  // From three launches: a single buffer that is loaded and not read; the deepest ring, where
+  // nobody waits, that is read and not loaded; and the same of neither, which has a consumer's loop
+  // and its side of the barriers.
+  //   L = loads alone - neither;  C = computing alone
   TileCost cost;
   std::vector<Rung> rungs;
 };
@@ -48,6 +50,18 @@ StatusOr<Ladder> MeasureLadder(LabDevice& device, const LadderOptions& options);
 // Rounds of work at which C is about `clocks`: from two measurements and a line through them. 0
 // where a tile without work takes as long.
 StatusOr<int> WorkFor(LabDevice& device, LadderOptions options, double clocks);
+
+// Settings of the ring at which L and C are about `scale` times those asked for.
+struct Setting {
+  int work = 0;
+  uint32_t load_clocks = 0;
+  int scale = 1;  // the least, 1 to kMostScale, at which the ring's own part of both is no more
+};
+inline constexpr int kMostScale = 16;
+
+// By measurement, with options' slots and steps. The relations between L, C, S and K are those of
+// any scale. INVALID_ARGUMENT where `asked` is too little for kMostScale.
+StatusOr<Setting> SettingFor(LabDevice& device, LadderOptions options, const TileCost& asked);
 
 Json LadderJson(const Ladder& ladder);  // all of it
 std::string LadderText(const Ladder& ladder);
@@ -65,7 +79,7 @@ struct ResidencyPoint {
   // Of a block, a tile; the first tiles wait for a whole load, which few tiles do not make up for.
   double clocks = 0;
   double predicted_clocks = 0;
-  double ready_clocks = 0;  // of `clocks`, in the ready edge
+  double ready_clocks = 0;  // of `clocks`, waiting for panels
 };
 
 struct ResidencyOptions {

@@ -14,7 +14,7 @@ const char* Name(Mechanism mechanism);
 
 // Of random words; panels lie in `strips` rows of `panels` each, side by side.
 struct ArrayShape {
-  int strips = 64;
+  int strips = 128;
   int panels = 128;
 
   int64_t rows() const { return int64_t{strips} * kPanelRows; }

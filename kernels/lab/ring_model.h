@@ -19,8 +19,8 @@
 namespace gemmd::lab {
 
 struct TileCost {
-  double load = 0;     // L: from the end of a tile's issue to its landing
-  double compute = 0;  // C: all that the block itself does for a tile, the issue included
+  double load = 0;     // L: from a slot's being free to its next tile's having landed
+  double compute = 0;  // C: all that a consumer does for a tile
 };
 
 // Precondition of all: stages >= 1.

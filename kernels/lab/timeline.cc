@@ -21,10 +21,11 @@ constexpr uint32_t kNever = std::numeric_limits<uint32_t>::max();
 constexpr int kFirstConsumerWarp = 4, kConsumerWarps = 4;  // of a TMA kernel
 
 // By Span::Kind.
-constexpr std::array<Look, 4> kLooks = {{{"copy under way", "#56b4e9"},
+constexpr std::array<Look, 5> kLooks = {{{"copy under way", "#56b4e9"},
                                          {"waits for the panel", "#d55e00"},
                                          {"reads and works", "#009e73"},
-                                         {"waits for the other readers", "#e69f00"}}};
+                                         {"waits for a free slot", "#e69f00"},
+                                         {"issues the copies", "#0072b2"}}};
 
 const Look& LookOf(Span::Kind kind) { return kLooks[static_cast<size_t>(kind)]; }
 
@@ -129,21 +130,21 @@ Timeline TimelineOf(const uint32_t* words, int steps, int stages, std::string na
   const auto at = [&](int step, int warp, Moment moment) {
     return words[(step * kTraceWarps + warp) * kMoments + static_cast<int>(moment)];
   };
-  // Warps that issue nothing wait before the first copy is issued.
-  uint32_t start = steps > 0 ? at(0, 0, Moment::kIssued) : 0;
+  uint32_t start = steps > 0 ? at(0, kTracedProducer, Moment::kAcquire) : 0;
   for (int warp = 0; warp < kWarps && steps > 0; ++warp) {
     start = Earlier(start, at(0, warp, Moment::kWait));
   }
   Timeline timeline{.name = std::move(name), .stages = stages, .steps = {}};
   for (int step = 0; step < steps; ++step) {
     StepMoments moments{.slot = step % stages,
-                        .issued = at(step, 0, Moment::kIssued) - start,
-                        .landed = at(step, kWarps, Moment::kLanded) - start};
+                        .acquire = at(step, kTracedProducer, Moment::kAcquire) - start,
+                        .free = at(step, kTracedProducer, Moment::kFree) - start,
+                        .issued = at(step, kTracedProducer, Moment::kIssued) - start,
+                        .landed = at(step, kTracedRelay, Moment::kLanded) - start};
     for (int warp = 0; warp < kWarps; ++warp) {
       moments.warps[static_cast<size_t>(warp)] = {.wait = at(step, warp, Moment::kWait) - start,
                                                   .ready = at(step, warp, Moment::kReady) - start,
-                                                  .read = at(step, warp, Moment::kRead) - start,
-                                                  .reuse = at(step, warp, Moment::kReuse) - start};
+                                                  .read = at(step, warp, Moment::kRead) - start};
     }
     timeline.steps.push_back(moments);
   }
@@ -152,19 +153,22 @@ Timeline TimelineOf(const uint32_t* words, int steps, int stages, std::string na
 
 Picture PictureOf(const Timeline& timeline) {
   std::vector<Lane> lanes = EmptySlots(timeline.stages);
+  lanes.push_back({"producer", {}});
   for (int warp = 0; warp < kWarps; ++warp) lanes.push_back({"warp " + std::to_string(warp), {}});
-  Lane* const warps = &lanes[static_cast<size_t>(timeline.stages)];
+  Lane* const producer = &lanes[static_cast<size_t>(timeline.stages)];
+  Lane* const warps = producer + 1;
   for (size_t i = 0; i < timeline.steps.size(); ++i) {
     const StepMoments& at = timeline.steps[i];
     const int step = static_cast<int>(i);
     lanes[static_cast<size_t>(at.slot)].spans.push_back(
-        {Span::Kind::kCopy, at.issued, at.landed, step});
+        {Span::Kind::kCopy, at.free, at.landed, step});
+    producer->spans.push_back({Span::Kind::kWaitReuse, at.acquire, at.free, step});
+    producer->spans.push_back({Span::Kind::kIssue, at.free, at.issued, step});
     for (size_t warp = 0; warp < kWarps; ++warp) {
       const WarpStep& moments = at.warps[warp];
       std::vector<Span>& spans = warps[warp].spans;
       spans.push_back({Span::Kind::kWaitReady, moments.wait, moments.ready, step});
       spans.push_back({Span::Kind::kRead, moments.ready, moments.read, step});
-      spans.push_back({Span::Kind::kWaitReuse, moments.read, moments.reuse, step});
     }
   }
   return {timeline.name, std::move(lanes)};
@@ -256,7 +260,7 @@ std::string TimelineSvg(const std::vector<Picture>& pictures, int steps) {
   for (const Look& look : kLooks) {
     svg.Rect(x, 14, 14, 14, look.colour, look.name);
     svg.Text(x + 20, 26, look.name);
-    x += 220;
+    x += 180;
   }
   double y = kTop;
   for (const Picture& picture : pictures) {

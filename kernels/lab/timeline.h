@@ -16,13 +16,15 @@ namespace gemmd::lab {
 struct WarpStep {
   uint32_t wait = 0;   // begins to wait for the panel
   uint32_t ready = 0;  // may read
-  uint32_t read = 0;   // has read and worked
-  uint32_t reuse = 0;  // all have
+  uint32_t read = 0;   // has read and worked, and gives the slot back
 };
 
 struct StepMoments {
   int slot = 0;
-  uint32_t issued = 0, landed = 0;
+  uint32_t acquire = 0;  // the producer begins to wait for the slot
+  uint32_t free = 0;     // it begins to issue the copies
+  uint32_t issued = 0;   // it has
+  uint32_t landed = 0;
   std::array<WarpStep, kWarps> warps{};
 };
 
@@ -38,7 +40,7 @@ Timeline TimelineOf(const uint32_t* words, int steps, int stages, std::string na
 
 // A stretch of a lane. `step` is the K step that it is about.
 struct Span {
-  enum class Kind : uint8_t { kCopy, kWaitReady, kRead, kWaitReuse };
+  enum class Kind : uint8_t { kCopy, kWaitReady, kRead, kWaitReuse, kIssue };
   Kind kind = Kind::kCopy;
   uint32_t from = 0, to = 0;  // clocks
   int step = 0;
@@ -49,7 +51,7 @@ struct Lane {
   std::vector<Span> spans;
 };
 
-// Slots first, then warps.
+// Slots first, then the producer, then warps.
 struct Picture {
   std::string name;
   std::vector<Lane> lanes;

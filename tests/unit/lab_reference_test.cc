@@ -139,7 +139,7 @@ TEST(HazardReportTest, JsonHasTheCountsAndTheFirstWrongSums) {
       HazardJson(SomeRow()).text(),
       HasSubstr("\"mechanism\": \"tma\", \"iterations\": 10, \"delay_cycles\": 1000, "
                 "\"correct_failures\": 0, \"broken_failures\": 7, \"sums\": 600, "
-                "\"broken_wrong_sums\": 30, \"seed\": 7, \"stages\": 2, \"array_rows\": 192, "
+                "\"broken_wrong_sums\": 30, \"seed\": 7, \"stages\": 2, \"array_rows\": 96, "
                 "\"array_cols\": 160, \"first_wrong\": [{\"iteration\": 5, "
                 "\"block\": 1, \"step\": 2, \"warp\": 3, \"expected\": 11, \"found\": 22, "
                 "\"origin\": \"panel\", \"from_step\": 4}], \"first_correct_wrong\": []"));

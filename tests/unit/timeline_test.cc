@@ -15,8 +15,9 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// Two steps of a single buffer, from `start` on. Step i is issued at i * 1000 + 20, after the warps
-// begin to wait for it at 5, lands at 500, and is read from 510 to 600, by warp 3 to 700.
+// Two steps of a single buffer, from `start` on. In step i, from i * 1000 on, the warps begin to
+// wait at 5 and the producer at 8; the slot is free at 15, its copies are issued at 20 and land at
+// 500, and it is read from 510 to 600, by warp 3 to 700.
 std::vector<uint32_t> Words(uint32_t start) {
   std::vector<uint32_t> words(static_cast<size_t>(TraceWords(2)));
   for (int step = 0; step < 2; ++step) {
@@ -24,13 +25,14 @@ std::vector<uint32_t> Words(uint32_t start) {
       words[static_cast<size_t>((step * kTraceWarps + warp) * kMoments) +
             static_cast<size_t>(moment)] = start + static_cast<uint32_t>(step) * 1000 + at;
     };
-    set(0, Moment::kIssued, 20);
-    set(kWarps, Moment::kLanded, 500);
+    set(kTracedProducer, Moment::kAcquire, 8);
+    set(kTracedProducer, Moment::kFree, 15);
+    set(kTracedProducer, Moment::kIssued, 20);
+    set(kTracedRelay, Moment::kLanded, 500);
     for (int warp = 0; warp < kWarps; ++warp) {
       set(warp, Moment::kWait, 5);
       set(warp, Moment::kReady, 510);
       set(warp, Moment::kRead, warp == 3 ? 700 : 600);
-      set(warp, Moment::kReuse, 705);
     }
   }
   return words;
@@ -43,12 +45,13 @@ TEST(TimelineTest, CountsFromTheFirstMomentAcrossAWrapOfTheClock) {
     ASSERT_EQ(timeline.steps.size(), 2u);
     const StepMoments& second = timeline.steps[1];
     EXPECT_EQ(second.slot, 0);
+    EXPECT_EQ(second.acquire, 1003u) << start;
+    EXPECT_EQ(second.free, 1010u) << start;
     EXPECT_EQ(second.issued, 1015u) << start;
     EXPECT_EQ(second.landed, 1495u) << start;
     EXPECT_EQ(second.warps[3].wait, 1000u) << start;
     EXPECT_EQ(second.warps[3].ready, 1505u) << start;
     EXPECT_EQ(second.warps[3].read, 1695u) << start;
-    EXPECT_EQ(second.warps[3].reuse, 1700u) << start;
   }
 }
 
@@ -65,17 +68,18 @@ TEST(TimelineTest, ATraceHasASpanForEachCopyWaitAndRead) {
   EXPECT_THAT(trace, HasSubstr("\"name\": \"process_name\", \"ph\": \"M\", \"pid\": 0, \"tid\": 0, "
                                "\"args\": {\"name\": \"S = 1\"}"));
   EXPECT_THAT(trace, HasSubstr("{\"name\": \"copy under way\", \"ph\": \"X\", \"pid\": 0, \"tid\": "
-                               "0, \"ts\": 1.015, \"dur\": 0.48, \"args\": {\"step\": 1}}"));
+                               "0, \"ts\": 1.01, \"dur\": 0.485, \"args\": {\"step\": 1}}"));
   EXPECT_THAT(trace, HasSubstr("{\"name\": \"waits for the panel\", \"ph\": \"X\", \"pid\": 0, "
-                               "\"tid\": 4, \"ts\": 0, \"dur\": 0.505, \"args\": {\"step\": 0}}"));
-  EXPECT_THAT(trace,
-              HasSubstr("{\"name\": \"waits for the other readers\", \"ph\": \"X\", \"pid\": "
-                        "0, \"tid\": 1, \"ts\": 0.595, \"dur\": 0.105,"));
+                               "\"tid\": 5, \"ts\": 0, \"dur\": 0.505, \"args\": {\"step\": 0}}"));
+  EXPECT_THAT(trace, HasSubstr("{\"name\": \"waits for a free slot\", \"ph\": \"X\", \"pid\": 0, "
+                               "\"tid\": 1, \"ts\": 1.003, \"dur\": 0.007,"));
+  EXPECT_THAT(trace, HasSubstr("{\"name\": \"issues the copies\", \"ph\": \"X\", \"pid\": 0, "
+                               "\"tid\": 1, \"ts\": 1.01, \"dur\": 0.005,"));
 }
 
 // The spans of the lane of that name, as "kind step from to".
 std::vector<std::string> SpansOf(const Picture& picture, const std::string& name) {
-  const char* const kinds[] = {"copy", "ready", "read", "reuse"};
+  const char* const kinds[] = {"copy", "ready", "read", "reuse", "issue"};
   std::vector<std::string> texts;
   for (const Lane& lane : picture.lanes) {
     if (lane.name != name) continue;
@@ -135,7 +139,7 @@ TEST(TimelineTest, APictureHasItsStepsAndNoOthers) {
   const std::vector<uint32_t> words = Words(99);
   const std::string svg = TimelineSvg({PictureOf(TimelineOf(words.data(), 2, 1, "S < 2"))}, 1);
   EXPECT_THAT(svg, HasSubstr("S &lt; 2"));
-  EXPECT_THAT(svg, HasSubstr("<title>copy under way, step 0: 15 to 495</title>"));
+  EXPECT_THAT(svg, HasSubstr("<title>copy under way, step 0: 10 to 495</title>"));
   EXPECT_THAT(svg, HasSubstr("<title>reads and works, step 0: 505 to 695</title>"));
   EXPECT_THAT(svg, Not(HasSubstr("step 1:")));
   EXPECT_EQ(svg.rfind("</svg>\n"), svg.size() - 7);

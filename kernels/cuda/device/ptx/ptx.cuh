@@ -94,6 +94,24 @@ __device__ __forceinline__ uint4 ld_global_nc_no_allocate_v4(const void* from) {
   return v;
 }
 
+__device__ __forceinline__ uint4 ld_shared_v4(uint32_t address) {
+  uint4 v;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];\n"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "r"(address)
+               : "memory");
+  return v;
+}
+
+__device__ __forceinline__ uint32_t ld_shared(uint32_t address) {
+  uint32_t value;
+  asm volatile("ld.shared.u32 %0, [%1];\n" : "=r"(value) : "r"(address) : "memory");
+  return value;
+}
+__device__ __forceinline__ void st_shared(uint32_t address, uint32_t value) {
+  asm volatile("st.shared.u32 [%0], %1;\n" ::"r"(address), "r"(value) : "memory");
+}
+
 // Adds without waiting for what was there. `address`: in shared memory.
 __device__ __forceinline__ void red_shared_add(uint32_t address, uint32_t value) {
   asm volatile("red.shared.add.u32 [%0], %1;\n" ::"r"(address), "r"(value) : "memory");
@@ -104,6 +122,13 @@ __device__ __forceinline__ uint32_t clock() {
   uint32_t cycles;
   asm volatile("mov.u32 %0, %%clock;\n" : "=r"(cycles)::"memory");
   return cycles;
+}
+
+// No instruction: `value`, which the compiler can no longer make again from where it came. A loop
+// would else read a special register in each of its turns, for tens of clocks.
+__device__ __forceinline__ uint32_t held(uint32_t value) {
+  asm volatile("" : "+r"(value));
+  return value;
 }
 
 }  // namespace gemmd::ptx
