@@ -20,7 +20,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "tests" / "bench" / "results"
-DOCUMENTS = ["README.md", "kernels/README.md", "server/README.md", "docs/observability.md"]
+DOCUMENTS = ["README.md", "kernels/README.md", "server/README.md", "docs/observability.md", "docs/laboratory.md"]
 BLOCK = re.compile(r"(<!-- table: ([^>]*?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 
@@ -35,6 +35,11 @@ def load(bench, name="*"):
     if not lines:
         raise SystemExit(f"report.py: no results for bench {bench!r} in {RESULTS}")
     return lines
+
+
+def load_lab(experiment):
+    """The object that `gemmd_lab --json EXPERIMENT` printed."""
+    return json.loads((RESULTS / f"lab-{experiment}.json").read_text())
 
 
 def table(header, rows):
@@ -141,6 +146,87 @@ def scrape_load(_):
              f"{line['scrape_ms']:.1f}"] for line in load("scrape-load")]
     return table(["load", "products/s", "while scraped", "ratio", "middle half of pairs", "ms a scrape"],
                  rows) + measured_on(load("scrape-load"))
+
+
+def sampling_cost(_):
+    """A launch among many in a row: without samples, at the default rate and at the fullest."""
+    lines = load("pc-sampling-cost")
+    rows = [[f"geometric mean of {len(lines)}", "", "", "", "",
+             *(f"{geometric_mean([line[key] for line in lines]):.3f}" for key in ("default_ratio", "full_ratio"))]]
+    for line in lines:
+        rows.append([line["shape"], line["kernel"], *(f"{line[key]:.2f}" for key in ("off_us", "default_us", "full_us")),
+                     f"{line['default_ratio']:.3f}", f"{line['full_ratio']:.3f}"])
+    percent = f"{lines[0]['default_percent']:g} %"
+    return table(["shape", "kernel", "off us", f"{percent} us", "100 % us", f"{percent} / off", "100 % / off"],
+                 rows) + measured_on(lines)
+
+
+MECHANISMS = {"cp_async": "cp.async", "tma": "TMA"}
+
+
+def lab_model(_):
+    """The worked example by arithmetic, and what was measured, by the scale at which it was."""
+    document = load_lab("model")
+    measured = document["rows"]["measured"]
+    rows = []
+    for outlook in document["rows"]["outlook"]:
+        at = [next((rung for rung in ladder["rungs"] if rung["stages"] == outlook["stages"]), None)
+              for ladder in measured]
+        rows.append([str(outlook["stages"]), f"{outlook['uncovered_clocks']:.0f}", f"{outlook['clocks_per_tile']:.0f}",
+                     *(f"{rung['measured_clocks'] / ladder['scale']:.0f}" if rung else ""
+                       for rung, ladder in zip(at, measured)),
+                     f"{outlook['smem_bytes'] >> 10} KiB", str(outlook["resident_blocks"]),
+                     f"{outlook['sm_clocks_per_tile']:.0f}"])
+    said = "; ".join(f"{MECHANISMS[ladder['mechanism']]}: L = {ladder['load_clocks']:.0f}, "
+                     f"C = {ladder['compute_clocks']:.0f}, shown divided by {ladder['scale']}" for ladder in measured)
+    return table(["S", "uncovered", "clocks a tile", *(f"measured, {MECHANISMS[one['mechanism']]}" for one in measured),
+                  "shared memory", "blocks an SM", "clocks a tile of an SM"], rows) + f"\n{said}." + measured_on([document])
+
+
+def lab_ladder(_):
+    """One tile at every stage count, C as long as L: clocks a tile."""
+    document = load_lab("ladder")
+    rows = []
+    for ladder in document["rows"]:
+        rows.append([MECHANISMS[ladder["mechanism"]], "", f"L + C = {ladder['sum_clocks']:.0f}",
+                     f"max(L, C) = {ladder['larger_clocks']:.0f}", "", ""])
+        for rung in ladder["rungs"]:
+            rows.append(["", str(rung["stages"]), f"{rung['predicted_clocks']:.0f}", f"{rung['measured_clocks']:.0f}",
+                         f"{rung['ready_clocks']:.0f}", f"{rung['hidden_share']:.0%}"])
+    return table(["copies", "S", "predicted", "measured", "in waits", "of the load, hidden"], rows) + measured_on([document])
+
+
+def lab_residency(mechanism):
+    """Tiles a microsecond by K, of the whole device: two stages and four, of one and of two blocks an SM."""
+    document = load_lab("residency")
+    points = [point for point in document["rows"] if point["mechanism"] == mechanism]
+    columns = sorted({(point["stages"], point["resident_blocks"]) for point in points}, key=lambda at: (at[0], at[1]))
+    rows = []
+    for k_tiles in sorted({point["k_tiles"] for point in points}):
+        at = {(point["stages"], point["resident_blocks"]): point for point in points if point["k_tiles"] == k_tiles}
+        rows.append([str(k_tiles), *(f"{at[column]['tiles_per_second'] * 1e-6:.0f}" for column in columns),
+                     *(f"{at[column]['ready_clocks']:.0f}" for column in columns),
+                     *(f"{at[column]['clocks_per_tile']:.0f} ({at[column]['predicted_clocks_per_tile']:.0f})"
+                       for column in columns if column[1] == 1)])
+    names = [f"S = {stages}, {blocks} block{'s' if blocks > 1 else ''}" for stages, blocks in columns]
+    return table(["K tiles", *(f"{name}: tiles/us" for name in names), *(f"{name}: in waits" for name in names),
+                  *(f"{name}: clocks a tile (predicted)" for name, column in zip(names, columns) if column[1] == 1)],
+                 rows) + measured_on([document])
+
+
+def lab_hazard(_):
+    """Iterations with a wrong sum, and wrong sums among all, by the delay of the last warp."""
+    document = load_lab("hazard")
+    lines = document["rows"]
+    delays = sorted({line["delay_cycles"] for line in lines})
+    rows = []
+    for hazard, mechanism in dict.fromkeys((line["hazard"], line["mechanism"]) for line in lines):
+        of = {line["delay_cycles"]: line for line in lines if (line["hazard"], line["mechanism"]) == (hazard, mechanism)}
+        rows.append([f"`{hazard}`", MECHANISMS[mechanism], str(sum(line["correct_failures"] for line in of.values())),
+                     *(f"{of[delay]['broken_failures']} ({of[delay]['broken_wrong_sums'] / of[delay]['sums']:.2%})"
+                       for delay in delays)])
+    return table(["left out", "copies", "whole ring: wrong", *(f"delay {delay}" for delay in delays)], rows) + measured_on(
+        [document])
 
 
 def latency(_):
@@ -285,7 +371,8 @@ def fixed_stages(_):
 TABLES = {"shapes": shapes, "batches": batches, "calibration": calibration, "stage-sweep": stage_sweep, "selection": selection,
           "probe-cost": probe_cost, "stall-check": stall_check, "scrape-load": scrape_load,
           "latency": latency, "shape-classes": shape_classes, "plan-gains": plan_gains,
-          "fixed-stages": fixed_stages, "sum-spread": sum_spread}
+          "fixed-stages": fixed_stages, "sum-spread": sum_spread, "sampling-cost": sampling_cost,
+          "lab-model": lab_model, "lab-ladder": lab_ladder, "lab-residency": lab_residency, "lab-hazard": lab_hazard}
 
 
 def render(text):
