@@ -36,6 +36,19 @@ int Fail(const Status& status) {
   return bad_input ? kExitBadInput : kExitDevice;
 }
 
+// Clocks from `least` to a million. CLI11's own range lets NaN pass.
+CLI::Validator ClocksFrom(int least) {
+  constexpr int kMost = 1000000;
+  const std::string range = std::to_string(least) + " to " + std::to_string(kMost);
+  return {[least, range](const std::string& text) -> std::string {
+            double clocks = 0;
+            const bool number = CLI::detail::lexical_cast(text, clocks);
+            if (number && clocks >= least && clocks <= kMost) return {};
+            return "Value " + text + " not in range " + range;
+          },
+          "FLOAT in [" + range + "]"};
+}
+
 int Main(int argc, char** argv) {
   CLI::App app("The pipeline laboratory: see the ring of stages move, and break it.", "gemmd_lab");
   app.set_version_flag("--version", "gemmd_lab " GEMMD_VERSION);
@@ -58,11 +71,12 @@ int Main(int argc, char** argv) {
 
   ModelOptions model;
   CLI::App* verb = app.add_subcommand("model", "What stages buy a tile of given L and C");
-  verb->add_option("--load", model.load_clocks, "L: clocks from a tile's issue to its landing")
-      ->check(CLI::Range(0.0, 1e6))
+  verb->add_option("--load", model.load_clocks,
+                   "L: clocks from a slot's being free to its next tile's landing")
+      ->check(ClocksFrom(0))
       ->capture_default_str();
   verb->add_option("--compute", model.compute_clocks, "C: clocks to compute a tile")
-      ->check(CLI::Range(0.0, 1e6))
+      ->check(ClocksFrom(0))
       ->capture_default_str();
   verb->add_option("--max-stages", model.max_stages)
       ->check(CLI::Range(1, kMaxStages))
@@ -86,7 +100,7 @@ int Main(int argc, char** argv) {
       ->capture_default_str();
   verb->add_option("--compute", ladder_compute,
                    "Sets --work so that computing takes so many clocks")
-      ->check(CLI::Range(0.0, 1e6));
+      ->check(ClocksFrom(0));
   verb->add_option("--load", ladder.load_clocks, "Clocks that a load takes at least")
       ->check(CLI::Range(0, 1000000))
       ->capture_default_str();
@@ -104,10 +118,10 @@ int Main(int argc, char** argv) {
   verb =
       app.add_subcommand("residency", "Two stages against four, with and without loss of blocks");
   verb->add_option("--load", residency_cost.load, "Clocks that a load takes, or a multiple")
-      ->check(CLI::Range(1.0, 1e6))
+      ->check(ClocksFrom(1))
       ->capture_default_str();
   verb->add_option("--compute", residency_cost.compute, "Clocks to compute a tile, as often")
-      ->check(CLI::Range(1.0, 1e6))
+      ->check(ClocksFrom(1))
       ->capture_default_str();
   verb->add_option("--steps", residency.steps, "K, in tiles: a list")
       ->delimiter(',')
@@ -149,10 +163,10 @@ int Main(int argc, char** argv) {
       ->check(CLI::Range(0, 1023))
       ->capture_default_str();
   verb->add_option("--load", timeline.load_clocks, "Clocks that a load takes, or a multiple")
-      ->check(CLI::Range(1.0, 1e6))
+      ->check(ClocksFrom(1))
       ->capture_default_str();
   verb->add_option("--compute", timeline.compute_clocks, "Clocks to compute a tile, as often")
-      ->check(CLI::Range(1.0, 1e6))
+      ->check(ClocksFrom(1))
       ->capture_default_str();
   verb->add_option("--kernel", timeline.kernel,
                    "A production kernel, by its name; without it, the laboratory's ring");

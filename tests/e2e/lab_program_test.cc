@@ -48,6 +48,8 @@ TEST(LabProgramTest, WordsThatAreNoneOfItsEndIt) {
            {{"lab", "hazard", "--hazard", "none"}, "none not in {overwrite,"},
            {{"lab", "--mechanism", "ldg", "ladder"}, "ldg not in {cp_async,tma}"},
            {{"lab", "model", "--max-stages", "9"}, "9 not in range"},
+           {{"lab", "model", "--load", "nan"}, "nan not in range 0 to 1000000"},
+           {{"lab", "residency", "--compute", "0"}, "0 not in range 1 to 1000000"},
            {{"lab", "timeline", "--svg", "/no/such/folder/a.svg"}, "/no/such/folder"}}) {
     Gemmctl lab(words);
     EXPECT_EQ(lab.ExitCode(), 1) << lab.output();
