@@ -15,6 +15,7 @@ class FaultInjectionBackend::FaultyLane : public Lane {
 
   Status Submit(const GemmProblem& problem, const Plan& plan, const HostOperands& operands,
                 Done done, std::stop_token stop) override {
+    if (!backend_->healthy()) return Internal("injected: device lost");
     const Fault fault = backend_->NextFault();
     if (fault == Fault::kOutOfMemory) return ResourceExhausted("injected: out of device memory");
     return inner_->Submit(

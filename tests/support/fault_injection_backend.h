@@ -21,7 +21,8 @@ class FaultInjectionBackend : public Backend {
   void OutOfMemoryAt(int product) EXCLUDES(mu_);
   // That product runs and ends with INTERNAL; the device stays usable.
   void DeviceErrorAt(int product) EXCLUDES(mu_);
-  // As DeviceErrorAt, and the device is lost: unhealthy, and all that runs then or later fails.
+  // As DeviceErrorAt, and the device is lost: unhealthy, all that runs then fails, and no Submit of
+  // later succeeds.
   void StickyErrorAt(int product) EXCLUDES(mu_);
 
   std::string_view name() const override { return inner_->name(); }
