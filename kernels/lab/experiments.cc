@@ -254,18 +254,20 @@ Status RunResidency(const Common& common, ResidencyOptions options, const TileCo
     ASSIGN_OR_RETURN(const Setting setting, SettingFor(device, alone, asked));
     options.work = setting.work;
     options.load_clocks = setting.load_clocks;
-    ASSIGN_OR_RETURN(const std::vector<ResidencyPoint> points, MeasureResidency(device, options));
+    ASSIGN_OR_RETURN(const Residency residency, MeasureResidency(device, options));
     if (!common.json) {
-      std::printf("%s, L = %s and C = %s clocks, %d times those asked for\n%s\n", Name(mechanism),
-                  Short(setting.scale * asked.load).c_str(),
-                  Short(setting.scale * asked.compute).c_str(), setting.scale,
-                  ResidencyText(points).c_str());
+      std::printf("%s%s: L = %s, C = %s clocks\n%s\n", Name(mechanism),
+                  ScaleText(setting.scale).c_str(), Fixed(residency.cost.load, 0).c_str(),
+                  Fixed(residency.cost.compute, 0).c_str(),
+                  ResidencyText(residency.points).c_str());
     }
-    for (const ResidencyPoint& point : points) {
+    for (const ResidencyPoint& point : residency.points) {
       rows.Add(ResidencyJson(point)
                    .Set("mechanism", Name(mechanism))
-                   .Set("load_clocks", asked.load)
-                   .Set("compute_clocks", asked.compute)
+                   .Set("asked_load_clocks", asked.load)
+                   .Set("asked_compute_clocks", asked.compute)
+                   .Set("load_clocks", residency.cost.load)
+                   .Set("compute_clocks", residency.cost.compute)
                    .Set("scale", setting.scale));
     }
   }

@@ -202,11 +202,10 @@ __device__ void Produce(const LabParams& p, const Ring& ring, int thread) {
   const bool first = thread == 0;
   Copies copies(p, thread);
   const Tracer<kTraced> tracer(p, kTracedProducer, first);
-  uint32_t waited = 0;
   RingState state;
   for (int step = 0; step < p.steps; ++step) {
     tracer.Mark(step, Moment::kAcquire);
-    waited += WaitFor(ring.empty(state.slot), state.phase ^ 1, first);
+    WaitFor(ring.empty(state.slot), state.phase ^ 1, false);
     tracer.Mark(step, Moment::kFree);
     if (first) ptx::st_shared(ring.issued_at(state.slot), ptx::clock());
     copies.Issue(ring.panel(state.slot), ring.landed(state.slot));
@@ -216,7 +215,6 @@ __device__ void Produce(const LabParams& p, const Ring& ring, int thread) {
     tracer.Mark(step, Moment::kIssued);
     state.Advance(p.stages);
   }
-  if (first) p.reports[blockIdx.x].wait_reuse = waited;
 }
 
 // `thread`: of the consumers'.
@@ -281,7 +279,7 @@ __device__ void Relay(const LabParams& p, const Ring& ring) {
   for (int step = 0; step < p.steps; ++step) {
     WaitFor(ring.landed(state.slot), state.phase, false);
     tracer.Mark(step, Moment::kLanded);
-    SpinUntil(ptx::ld_shared(ring.issued_at(state.slot)), p.load_clocks);
+    if (p.loads) SpinUntil(ptx::ld_shared(ring.issued_at(state.slot)), p.load_clocks);
     ptx::mbarrier_arrive(ring.ready(state.slot));
     state.Advance(p.stages);
   }

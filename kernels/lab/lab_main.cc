@@ -138,7 +138,7 @@ int Main(int argc, char** argv) {
       ->capture_default_str();
   verb->add_option("--delay", hazard.delays, "Clocks of the last warp before it reads: a list")
       ->delimiter(',')
-      ->check(CLI::Range(0, 100000000));
+      ->check(CLI::Range(0, 1000000));
   verb->add_option("--hazard", faults, "Which edges are left out: a list; all without it")
       ->delimiter(',')
       ->check(CLI::IsMember(names));

@@ -53,7 +53,7 @@ inline constexpr int kProducerWarps = 2;  // of TMA copies one thread issues all
 inline constexpr int kRelayWarp = kWarps + kProducerWarps;
 inline constexpr int kThreads = (kRelayWarp + 1) * 32;  // of a block
 inline constexpr int kMaxStages = 8;
-inline constexpr int kMostRegisters = 40;  // of a thread of any instance
+inline constexpr int kMostRegisters = 32;  // of a thread of the whole ring, untraced
 inline constexpr int kFixedBytes = 1024;   // barriers and notes, before the slots
 
 // What a slot holds before anything was copied into it.
@@ -88,19 +88,18 @@ struct RingSettings {
   int stages = 2;
   int stage_bytes = kPanelBytes;  // from slot to slot: more than a panel costs residency
   int work = 0;                   // rounds a warp, behind each sum
-  uint32_t load_clocks = 0;       // at least, from a panel's issue to its being ready; 0: no relay
-  uint32_t delay_clocks = 0;      // of the last warp, before it reads
-  bool loads = true;              // false: nothing is copied; a slot is ready when it is free
-  bool consumes = true;           // false: nothing is read
-  int trace_blocks = 0;           // the first of the grid, whose moments are written down
+  uint32_t load_clocks = 0;   // at least, from a panel's issue to its being ready; above 0, and in
+                              // a trace, a relay stands between
+  uint32_t delay_clocks = 0;  // of the last warp, before it reads
+  bool loads = true;          // false: nothing is copied; a slot is ready when it is free
+  bool consumes = true;       // false: nothing is read
+  int trace_blocks = 0;       // the first of the grid, whose moments are written down
 };
 
-// What a block reports, of its first consumer and its first producer thread. Clocks of the SM,
-// modulo 2^32.
+// What a block reports, of its first thread. Clocks of the SM, modulo 2^32.
 struct BlockReport {
-  uint32_t clocks = 0;      // of the consumer, for all steps
+  uint32_t clocks = 0;      // of all steps
   uint32_t wait_ready = 0;  // of these, waiting for panels
-  uint32_t wait_reuse = 0;  // of the producer, waiting for slots
   uint32_t sum = 0;         // of the first warp's sums: keeps the work alive
 };
 

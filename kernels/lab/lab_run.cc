@@ -110,7 +110,7 @@ Status LabDevice::Check(const Launch& launch) const {
                                               " is not a multiple of 1024");
   }
   // A block's clocks are counted in 32 bits.
-  constexpr int64_t kMostClocks = int64_t{1} << 31, kClocksOfRound = 8, kClocksOfStep = 4096;
+  constexpr int64_t kMostClocks = int64_t{1} << 31, kClocksOfRound = 32, kClocksOfStep = 4096;
   const int64_t clocks = launch.steps * (int64_t{launch.load_clocks} + launch.delay_clocks +
                                          launch.work * kClocksOfRound + kClocksOfStep);
   RETURN_IF_ERROR(CheckRange("clocks of all steps", clocks, 0, kMostClocks));

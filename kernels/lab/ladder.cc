@@ -118,7 +118,7 @@ StatusOr<Setting> SettingFor(LabDevice& device, LadderOptions options, const Til
   ASSIGN_OR_RETURN(const Ladder least, MeasureLadder(device, options));
   const double scale = std::max(
       1.0, std::ceil(std::max(least.cost.load / asked.load, least.cost.compute / asked.compute)));
-  if (!(scale <= kMostScale)) {  // nor a number, where nothing is asked for
+  if (!(asked.load > 0) || !(asked.compute > 0) || scale > kMostScale) {
     return InvalidArgument("load, compute",
                            "load=" + Short(asked.load) + " compute=" + Short(asked.compute) +
                                " is below a sixteenth of the least that the ring can take: load " +
@@ -163,6 +163,10 @@ Json LadderJson(const Ladder& ladder) {
       .Set("rungs", rungs);
 }
 
+std::string ScaleText(int scale) {
+  return scale == 1 ? "" : ", L and C " + std::to_string(scale) + " times those asked for";
+}
+
 std::string LadderText(const Ladder& ladder) {
   const auto& [load, compute] = ladder.cost;
   std::vector<std::vector<std::string>> table = {
@@ -174,12 +178,10 @@ std::string LadderText(const Ladder& ladder) {
                      Fixed(rung.bytes_per_second * 1e-9, 0)});
   }
   const int scale = ladder.options.scale;
-  const std::string scaled =
-      scale == 1 ? "" : ", L and C " + std::to_string(scale) + " times those asked for";
-  return std::string(Name(ladder.options.mechanism)) + scaled + ", clocks a tile: load alone " +
-         Fixed(load, 0) + ", computing alone " + Fixed(compute, 0) + ", their sum " +
-         Fixed(load + compute, 0) + ", the larger " + Fixed(std::max(load, compute), 0) + "\n" +
-         TableText(table);
+  return std::string(Name(ladder.options.mechanism)) + ScaleText(scale) +
+         ", clocks a tile: load alone " + Fixed(load, 0) + ", computing alone " +
+         Fixed(compute, 0) + ", their sum " + Fixed(load + compute, 0) + ", the larger " +
+         Fixed(std::max(load, compute), 0) + "\n" + TableText(table);
 }
 
 int ResidencyStageBytes(const DeviceTraits& traits) {
@@ -189,8 +191,7 @@ int ResidencyStageBytes(const DeviceTraits& traits) {
   return static_cast<int>(std::min(alone, beside) / 1024 * 1024);
 }
 
-StatusOr<std::vector<ResidencyPoint>> MeasureResidency(LabDevice& device,
-                                                       const ResidencyOptions& options) {
+StatusOr<Residency> MeasureResidency(LabDevice& device, const ResidencyOptions& options) {
   const int slot = ResidencyStageBytes(device.traits());
   LadderOptions alone;
   alone.mechanism = options.mechanism;
@@ -199,7 +200,7 @@ StatusOr<std::vector<ResidencyPoint>> MeasureResidency(LabDevice& device,
   alone.rounds = options.rounds;
   alone.max_stages = 0;
   ASSIGN_OR_RETURN(const Ladder ladder, MeasureLadder(device, alone));
-  std::vector<ResidencyPoint> points;
+  Residency residency{.cost = ladder.cost, .points = {}};
   for (const int steps : options.steps) {
     std::vector<Launch> launches;
     for (const auto& [stages, stage_bytes] :
@@ -227,10 +228,10 @@ StatusOr<std::vector<ResidencyPoint>> MeasureResidency(LabDevice& device,
           .ready_clocks = Median(runs[i].ready)};
       ASSIGN_OR_RETURN(point.resident_blocks, device.DriverResidentBlocks(launch));
       point.tiles_per_second = static_cast<double>(launch.blocks) * steps / point.seconds;
-      points.push_back(point);
+      residency.points.push_back(point);
     }
   }
-  return points;
+  return residency;
 }
 
 Json ResidencyJson(const ResidencyPoint& point) {

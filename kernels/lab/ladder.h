@@ -65,6 +65,7 @@ StatusOr<Setting> SettingFor(LabDevice& device, LadderOptions options, const Til
 
 Json LadderJson(const Ladder& ladder);  // all of it
 std::string LadderText(const Ladder& ladder);
+std::string ScaleText(int scale);  // ", L and C 2 times those asked for"; of 1 nothing
 
 // Two stages against four with and without a loss of residency. A ring of four takes a block's
 // whole shared memory; one of two in slots of the same size lets a second block onto the SM, one of
@@ -94,8 +95,11 @@ struct ResidencyOptions {
 // The slot of a ring of four that a block of `traits` can have, and two blocks of rings of two.
 int ResidencyStageBytes(const DeviceTraits& traits);
 
-StatusOr<std::vector<ResidencyPoint>> MeasureResidency(LabDevice& device,
-                                                       const ResidencyOptions& options);
+struct Residency {
+  TileCost cost;  // as measured, which the predictions are of
+  std::vector<ResidencyPoint> points;
+};
+StatusOr<Residency> MeasureResidency(LabDevice& device, const ResidencyOptions& options);
 Json ResidencyJson(const ResidencyPoint& point);
 std::string ResidencyText(const std::vector<ResidencyPoint>& points);
 

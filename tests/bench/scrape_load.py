@@ -31,7 +31,10 @@ def scrape(metrics):
     connection = http.client.HTTPConnection(metrics, timeout=10)
     try:
         connection.request("GET", "/metrics")
-        return connection.getresponse().read()
+        answer = connection.getresponse()
+        if answer.status != 200:
+            sys.exit(f"scrape_load.py: /metrics answers {answer.status}")
+        return answer.read()
     finally:
         connection.close()
 
