@@ -26,7 +26,7 @@ LAB = pathlib.Path(__file__).resolve().parents[2] / "kernels" / "lab" / "protoco
 # Sizes that a model's init chooses, those first that make a run harder to read. Smaller means earlier in this order.
 STAGES = range(1, 5)
 SIZES = {
-    "ring": {"in_turn": range(2), "tiles": range(1, 4), "stages": STAGES, "k_tiles": range(2 * STAGES[-1] + 2)},
+    "ring": {"in_turn": range(2), "tiles": range(1, 5), "stages": STAGES, "k_tiles": range(2 * STAGES[-1] + 2)},
     "cp_async_ring": {"stages": STAGES, "k_tiles": range(2 * STAGES[-1] + 2)},
 }
 
@@ -268,6 +268,12 @@ MUTATIONS = [
     ("ring", "    arrive(empty_bar[from]);\n", ""),
     ("ring", "        skip_steps(k_tiles)\n", "        skip_steps(0)\n"),
     ("ring", "turn_phase = (c == 0)", "turn_phase = 0"),
+    ("ring", "        turn_phase = 1 - turn_phase\n", "        turn_phase = (c == 0 -> 1 - turn_phase : 0)\n"),
+    ("ring", "        turn_phase = 1 - turn_phase\n", "        turn_phase = (c == 1 -> 1 - turn_phase : 1)\n"),
+    ("ring", "        skip_steps(k_tiles)\n", "        skip_steps(k_tiles * (c == 0))\n"),
+    ("ring", "        step = step + k_tiles;\n", "        step = step + (c == 0 -> k_tiles : 0);\n"),
+    ("ring", "        arrive(turn_bar[1 - c])\n", "        if\n:: tile < 2 -> arrive(turn_bar[1 - c])\n:: else\nfi\n"),
+    ("ring", "        PASSES(turn_bar[c], turn_phase) ->", "        (tile >= 3 || PASSES(turn_bar[c], turn_phase)) ->"),
     ("cp_async_ring", "at_barrier == THREADS ->", "at_barrier == 1 ->"),
     ("cp_async_ring", "(stages == 1 -> 1 : stages - 1);\n#ifdef", "stages;\n#ifdef"),
     ("cp_async_ring", "    fill = (fill + 1) % stages\n", "    fill = (fill + 1) % SLOTS\n"),
@@ -275,18 +281,56 @@ MUTATIONS = [
 ]
 SMALL = {"ring": "(stages <= 2)", "cp_async_ring": "(stages <= 2)"}
 
+# Model, a rule, what stands there without it, and an edit as of MUTATIONS: that rule alone sees what it does. The other
+# rules each end a trace.
+RULES = [
+    ("ring", "RULE(panel[2 * slot] == step && panel[2 * slot + 1] == step", "RULE(true",
+     "panel[2 * slot + half] = step;", "panel[2 * slot + half] = step - half;"),
+    ("ring", "RULE(QUIET(full_bar[slot]) && QUIET(empty_bar[slot]) &&\n"
+             "             full_bar[slot].phase == empty_bar[slot].phase", "RULE(true",
+     "  done++\n}\n\n// The step that the slot held", "  arrive(empty_bar[0]);\n  done++\n}\n\n//"),
+    ("cp_async_ring", "RULE(flying[THREADS * fill + t] == NONE", "RULE(true",
+     "      RULE(flying[THREADS * fill", "      flying[THREADS * fill + t] = load;\n      RULE(flying[THREADS * fill"),
+    ("cp_async_ring", "RULE(flying[slot] == NONE", "RULE(true",
+     "    RULE(ended[0] == k_tiles &&",
+     "    if\n    :: k_tiles > 0 -> flying[THREADS * slot + t] = k_tiles - 1\n    :: else\n    fi;\n"
+     "    RULE(ended[0] == k_tiles &&"),
+    ("cp_async_ring", "RULE(step < k_tiles", "RULE(true", "load < k_tiles ->", "load <= k_tiles ->"),
+    ("cp_async_ring", "      check_overwrite(0);\n", "",
+     "    block_barrier();\n#endif\n#ifndef REFILL_BEFORE_BARRIER\n    if\n    :: stages > 1 ->",
+     "    if\n    :: stages > 1 && t == 1 -> begun[0] >= step -> produce(step + lead)\n    :: else\n    fi;\n"
+     "    block_barrier();\n#endif\n#ifndef REFILL_BEFORE_BARRIER\n    if\n    :: stages > 1 && t == 0 ->"),
+]
 
-def check_mutation(model, old, new):
+
+def edited(text, old, new):
+    if text.count(old) != 1:
+        raise Broken(f"self-test: a model does not have this once: {old}")
+    return text.replace(old, new)
+
+
+def breaks(model, edits):
+    """Whether a run of the edited model breaks a rule, at the sizes of SMALL."""
     with tempfile.TemporaryDirectory() as folder:
         lab = pathlib.Path(folder)
         for path in LAB.glob("*.pml"):
             shutil.copy(path, lab)
         text = (lab / f"{model}.pml").read_text()
-        if text.count(old) != 1:
-            raise Broken(f"self-test: {model}.pml does not have this once: {old}")
-        (lab / f"{model}.pml").write_text(text.replace(old, new))
-        if not search(model, SMALL[model], lab=lab)[2]:
-            raise Broken(f"self-test: no run of {model} breaks a rule with {new!r} for {old!r}")
+        for old, new in edits:
+            text = edited(text, old, new)
+        (lab / f"{model}.pml").write_text(text)
+        return bool(search(model, SMALL[model], lab=lab)[2])
+
+
+def check_mutation(model, old, new):
+    if not breaks(model, [(old, new)]):
+        raise Broken(f"self-test: no run of {model} breaks a rule with {new!r} for {old!r}")
+
+
+def check_rule(model, rule, without, old, new):
+    check_mutation(model, old, new)
+    if breaks(model, [(old, new), (rule, without)]):
+        raise Broken(f"self-test: {new!r} for {old!r} in {model} breaks a rule without {rule!r}, too")
 
 
 def must_break(what, function, *arguments):
@@ -318,6 +362,7 @@ def larger(trace):
 
 def self_test():
     calls = {f"mutation {i}": (check_mutation, *mutation) for i, mutation in enumerate(MUTATIONS)}
+    calls |= {f"rule {i}": (check_rule, *rule) for i, rule in enumerate(RULES)}
     calls |= {
         "cut": (must_break, "a search that was cut", search, "ring", SMALL["ring"], None, LAB, 50),
         "bits": (must_break, "a search that is not full", judge, "Bit statespace search for:\nerrors: 0"),
@@ -328,7 +373,8 @@ def self_test():
         "readme": (must_break, "a stale table", check_readme, {"ring": (0, 0)}, {}),
     }
     in_parallel(calls)
-    print(f"protocol: {len(MUTATIONS)} mutations are caught; so are a cut search, a fault without effect, stale traces")
+    print(f"protocol: {len(MUTATIONS)} mutations are caught, and {len(RULES)} by one rule alone; so are a cut search, a fault "
+          "without effect, stale traces")
 
 
 def main():

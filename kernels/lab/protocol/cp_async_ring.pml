@@ -73,19 +73,16 @@ inline produce(load) {
   }
 }
 
-#define CHECK_PANEL(slot, step) \
-  RULE(panel[THREADS * slot] == step && panel[THREADS * slot + 1] == step, \
-       ("breach      slot %d does not hold all of step %d\n", slot, step))
-
+// What a read finds when it begins stays until it ends, by check_overwrite.
 inline compute() {
   d_step {
     printf("thread %d    begins to read step %d in slot %d\n", t, step, slot);
     begun[t] = step + 1;
-    CHECK_PANEL(slot, step)
+    RULE(panel[THREADS * slot] == step && panel[THREADS * slot + 1] == step,
+         ("breach      slot %d does not hold all of step %d\n", slot, step))
   };
   d_step {
     printf("thread %d    ends its read of step %d in slot %d\n", t, step, slot);
-    CHECK_PANEL(slot, step);
     ended[t] = step + 1
   }
 }
@@ -173,7 +170,7 @@ inline check_overwrite(thread) {
 }
 
 // Of one thread's half of one slot.
-proctype CopyEngine(byte stages, slot, half) {
+proctype CopyEngine(byte stages, k_tiles, slot, half) {
   byte step;
 
 end:
@@ -184,6 +181,7 @@ end:
       printf("copy engine lands thread %d's half of step %d in slot %d\n", half, step, slot);
       flying[THREADS * slot + half] = NONE;
       panel[THREADS * slot + half] = step;
+      RULE(step < k_tiles, ("breach      there is no step %d\n", step));
       check_overwrite(0);
       check_overwrite(1);
       step = 0
@@ -200,8 +198,8 @@ init {
     atomic {
       do
       :: slot < stages ->
-        run CopyEngine(stages, slot, 1);
-        run CopyEngine(stages, slot, 0);
+        run CopyEngine(stages, k_tiles, slot, 1);
+        run CopyEngine(stages, k_tiles, slot, 0);
         slot++
       :: else -> break
       od;
