@@ -28,7 +28,8 @@ double ClocksOfTiles(const TileCost& cost, int stages, int64_t tiles) {
 int CoveringStages(const TileCost& cost) {
   if (cost.load <= 0) return 1;
   if (cost.compute <= 0) return std::numeric_limits<int>::max();
-  const double stages = std::ceil(cost.load / cost.compute) + 1;
+  // Of decimal fractions a quotient is a little off: 2.1 / 0.7 is above 3.
+  const double stages = std::ceil(cost.load / cost.compute * (1 - 1e-12)) + 1;
   return stages < std::numeric_limits<int>::max() ? static_cast<int>(stages)
                                                   : std::numeric_limits<int>::max();
 }

@@ -28,7 +28,8 @@ double UncoveredClocks(const TileCost& cost, int stages);
 double ClocksPerTile(const TileCost& cost, int stages);  // in the long run
 // Of `tiles` from the first issue on, with the fill and the drain.
 double ClocksOfTiles(const TileCost& cost, int stages, int64_t tiles);
-// The least stage count whose turns wait for nothing: 1 where loads take no time.
+// The least stage count whose turns wait for nothing: 1 where loads take no time, INT_MAX where
+// there is none, or none so low.
 int CoveringStages(const TileCost& cost);
 
 // Share of the load's time that a measured tile hides behind computing: 0 for the single buffer, 1

@@ -49,6 +49,7 @@ TEST(RingModelTest, CoveringStagesAreTheLeastThatWaitForNothing) {
   EXPECT_EQ(CoveringStages(kExample), 4);
   EXPECT_EQ(CoveringStages({.load = 440, .compute = 220}), 3);
   EXPECT_EQ(CoveringStages({.load = 441, .compute = 220}), 4);
+  EXPECT_EQ(CoveringStages({.load = 2.1, .compute = 0.7}), 4);
   EXPECT_EQ(CoveringStages({.load = 0, .compute = 220}), 1);
   EXPECT_EQ(CoveringStages({.load = 1, .compute = 0}), std::numeric_limits<int>::max());
   EXPECT_EQ(CoveringStages({.load = 1e300, .compute = 1e-300}), std::numeric_limits<int>::max());
