@@ -33,9 +33,10 @@ int Start(const Context& context, const std::vector<std::string>& words) {
   argv.push_back(nullptr);
   execv(program.c_str(), argv.data());
   const std::string why = std::generic_category().message(errno);
-  return context.Fail(kExitBadInput,
-                      Unimplemented("cannot start " + program + ": " + why +
-                                    "; it is built where CUDA is, and stands beside gemmctl"));
+  return context.Fail(
+      kExitBadInput,
+      Unimplemented("cannot start " + program + ": " + why +
+                    "; a build with CUDA makes it, and a bundle has it with --bench"));
 }
 
 }  // namespace

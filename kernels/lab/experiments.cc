@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
+#include <iterator>
 #include <limits>
 #include <string_view>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -43,12 +46,14 @@ std::vector<Mechanism> MechanismsOf(const Common& common, const LabDevice& devic
 }
 
 std::string OutlookText(const std::vector<StageOutlook>& outlook, const DeviceTraits& traits) {
-  std::vector<std::vector<std::string>> table = {
-      {"stages", "uncovered", "clocks a tile", "shared memory", "blocks an SM"}};
+  std::vector<std::vector<std::string>> table = {{"stages", "uncovered", "clocks a tile",
+                                                  "shared memory", "blocks an SM",
+                                                  "clocks a tile of an SM"}};
   for (const StageOutlook& at : outlook) {
     table.push_back({std::to_string(at.stages), Fixed(at.uncovered_clocks, 0),
                      Fixed(at.clocks_per_tile, 0), Bytes(at.smem_bytes),
-                     std::to_string(at.resident_blocks)});
+                     at.resident_blocks > 0 ? std::to_string(at.resident_blocks) : "too large",
+                     at.resident_blocks > 0 ? Fixed(at.sm_clocks_per_tile, 0) : ""});
   }
   return TableText(table) + "Residency is that of " + traits.name + ".\n";
 }
@@ -104,7 +109,7 @@ std::vector<StageOutlook> OutlookHere(const TileCost& cost, const ModelOptions& 
 
 std::string CoverText(const TileCost& cost) {
   const int stages = CoveringStages(cost);
-  if (stages == std::numeric_limits<int>::max()) return "no number of stages covers L";
+  if (stages == std::numeric_limits<int>::max()) return "no ring covers L";
   return Count(stages, "stage") + (stages == 1 ? " covers L" : " cover L");
 }
 
@@ -116,9 +121,10 @@ StatusOr<std::vector<Picture>> TraceKernel(const DeviceTraits& traits,
     if (name == options.kernel) {
       std::vector<Picture> pictures;
       for (const int stages : options.stages) {
-        ASSIGN_OR_RETURN(Picture picture,
-                         TraceProduct(traits, row, stages, options.m, options.n, options.k));
-        pictures.push_back(std::move(picture));
+        const TracedProduct product = {row, stages, options.m, options.n, options.k};
+        ASSIGN_OR_RETURN(std::vector<Picture> traced,
+                         TraceProduct(traits, product, options.blocks));
+        std::move(traced.begin(), traced.end(), std::back_inserter(pictures));
       }
       return pictures;
     }
@@ -128,23 +134,29 @@ StatusOr<std::vector<Picture>> TraceKernel(const DeviceTraits& traits,
                          "kernel=" + options.kernel + " is none of those traced here: " + known);
 }
 
-StatusOr<Picture> TraceRing(LabDevice& device, Mechanism mechanism, int stages,
-                            const Setting& setting, const TimelineOptions& options) {
+// The chosen blocks of one launch.
+StatusOr<std::vector<Picture>> TraceRing(LabDevice& device, Mechanism mechanism, int stages,
+                                         const Setting& setting, const TimelineOptions& options) {
+  const int blocks = *std::max_element(options.blocks.begin(), options.blocks.end()) + 1;
   Launch launch;
   launch.mechanism = mechanism;
-  launch.blocks = std::max(device.traits().sm_count, options.block + 1);
+  launch.blocks = std::max(device.traits().sm_count, blocks);
   launch.steps = options.steps;
   launch.panels = kCachedPanels;
   launch.stages = stages;
   launch.work = setting.work;
   launch.load_clocks = setting.load_clocks;
-  launch.trace_blocks = options.block + 1;
+  launch.trace_blocks = blocks;
   ASSIGN_OR_RETURN(Outcome outcome, device.Run(launch));  // the first loads the kernel
   ASSIGN_OR_RETURN(outcome, device.Run(launch));
-  return PictureOf(TimelineOf(outcome.trace.data() + options.block * TraceWords(options.steps),
-                              options.steps, stages,
-                              std::string(Name(mechanism)) + ", S = " + std::to_string(stages) +
-                                  ", block " + std::to_string(options.block)));
+  std::vector<Picture> pictures;
+  for (const int block : options.blocks) {
+    pictures.push_back(PictureOf(
+        TimelineOf(outcome.trace.data() + block * TraceWords(options.steps), options.steps, stages,
+                   std::string(Name(mechanism)) + ", S = " + std::to_string(stages) + ", block " +
+                       std::to_string(block))));
+  }
+  return pictures;
 }
 
 StatusOr<std::vector<Picture>> TraceRings(LabDevice& device, const Common& common,
@@ -158,11 +170,22 @@ StatusOr<std::vector<Picture>> TraceRings(LabDevice& device, const Common& commo
                      SettingFor(device, alone,
                                 {.load = options.load_clocks, .compute = options.compute_clocks}));
     for (const int stages : options.stages) {
-      ASSIGN_OR_RETURN(Picture picture, TraceRing(device, mechanism, stages, setting, options));
-      pictures.push_back(std::move(picture));
+      ASSIGN_OR_RETURN(std::vector<Picture> traced,
+                       TraceRing(device, mechanism, stages, setting, options));
+      std::move(traced.begin(), traced.end(), std::back_inserter(pictures));
     }
   }
   return pictures;
+}
+
+// Whether the paths lead to one file, which need not be there. What else is wrong with them,
+// CheckWritable tells.
+bool SameFile(const std::string& a, const std::string& b) {
+  std::error_code unknown;
+  const auto whole = [&unknown](const std::string& path) {
+    return std::filesystem::weakly_canonical(std::filesystem::absolute(path, unknown), unknown);
+  };
+  return whole(a) == whole(b) && !unknown;
 }
 
 }  // namespace
@@ -297,6 +320,9 @@ Status RunHazard(const Common& common, HazardOptions options) {
 }
 
 Status RunTimeline(const Common& common, const TimelineOptions& options) {
+  if (!options.svg.empty() && !options.trace.empty() && SameFile(options.svg, options.trace)) {
+    return InvalidArgument("svg", "svg=" + options.svg + " is the file of trace=" + options.trace);
+  }
   for (const std::string& path : {options.trace, options.svg}) {
     if (!path.empty()) RETURN_IF_ERROR(CheckWritable(path));
   }

@@ -36,7 +36,7 @@ struct TimelineOptions {
   std::vector<int> stages = {1, 2, 4};
   int steps = 16;       // of the laboratory's ring
   int drawn_steps = 8;  // of all, in the picture
-  int block = 0;
+  std::vector<int> blocks = {0};
   double load_clocks = 500, compute_clocks = 220;
   std::string kernel;                    // a production one; empty: the laboratory's ring
   int64_t m = 1024, n = 1024, k = 1024;  // of its product

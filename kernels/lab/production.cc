@@ -1,6 +1,8 @@
 #include "kernels/lab/production.h"
 
+#include <algorithm>
 #include <cstddef>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -37,28 +39,69 @@ StatusOr<Plan> PlanOf(const DeviceTraits& traits, const GemmProblem& problem, in
                                        std::to_string(stages) + " stages for " + ToString(problem));
 }
 
+std::string NameOf(const TracedProduct& product, int block) {
+  return std::string(kKernelTable[product.row].name) + ", S = " + std::to_string(product.stages) +
+         ", block " + std::to_string(block);
+}
+
+// `header` is on the device, and what follows it.
+StatusOr<std::vector<Picture>> ReadPictures(const std::byte* header, const TracedProduct& product,
+                                            const std::vector<int>& blocks) {
+  TraceHeader traced;
+  RETURN_IF_CUDA_ERROR(cudaMemcpy(&traced, header, sizeof traced, cudaMemcpyDeviceToHost));
+  const KernelConfig& config = kKernelTable[product.row].config;
+  const auto waits = std::make_unique<BlockWaits>();
+  std::vector<Picture> pictures;
+  for (const int block : blocks) {
+    if (static_cast<uint32_t>(block) >= traced.grid) {
+      return InvalidArgument("block", "block=" + std::to_string(block) + " is not below " +
+                                          std::to_string(traced.grid) + ", the launch's blocks");
+    }
+    const std::byte* const at = header + sizeof traced + sizeof *waits * static_cast<size_t>(block);
+    RETURN_IF_CUDA_ERROR(cudaMemcpy(waits.get(), at, sizeof *waits, cudaMemcpyDeviceToHost));
+    pictures.push_back(PictureOfWaits(
+        waits->warps, {.name = NameOf(product, block),
+                       .stages = product.stages,
+                       .k_tiles = static_cast<int>(CeilDiv(product.k, config.block_k)),
+                       .producer = config.family == Family::kTmaWgmma,
+                       .in_turn = config.ping_pong}));
+  }
+  return pictures;
+}
+
 }  // namespace
 
-std::vector<int> TracedRows(const DeviceTraits& traits) {
+std::vector<int> TracedRows() {
   std::vector<int> rows;
   for (int row = 0; row < kKernelRows; ++row) {
-    const bool tma = kKernelTable[row].config.family == Family::kTmaWgmma;
-    if ((!tma || traits.compute_capability == 90) && TracedEntry(row) != nullptr) {
-      rows.push_back(row);
-    }
+    if (TracedEntry(row) != nullptr) rows.push_back(row);
   }
   return rows;
 }
 
-StatusOr<Picture> TraceProduct(const DeviceTraits& traits, int row, int stages, int64_t m,
-                               int64_t n, int64_t k) {
-  const GemmProblem problem = ProblemOf(m, n, k);
+std::vector<int> TracedRows(const DeviceTraits& traits) {
+  std::vector<int> rows;
+  for (const int row : TracedRows()) {
+    const bool tma = kKernelTable[row].config.family == Family::kTmaWgmma;
+    if (!tma || traits.compute_capability == 90) rows.push_back(row);
+  }
+  return rows;
+}
+
+StatusOr<std::vector<Picture>> TraceProduct(const DeviceTraits& traits,
+                                            const TracedProduct& product,
+                                            const std::vector<int>& blocks) {
+  const GemmProblem problem = ProblemOf(product.m, product.n, product.k);
   RETURN_IF_ERROR(ValidateProblem(problem));
-  ASSIGN_OR_RETURN(const Plan plan, PlanOf(traits, problem, row, stages));
+  ASSIGN_OR_RETURN(const Plan plan, PlanOf(traits, problem, product.row, product.stages));
   RETURN_IF_CUDA_ERROR(cudaSetDevice(traits.ordinal));
   ASSIGN_OR_RETURN(const DeviceImage image, ImageOf(problem));
   ASSIGN_OR_RETURN(const DeviceBuffer memory, MakeDeviceBuffer(image.bytes));
-  ASSIGN_OR_RETURN(const DeviceBuffer trace, MakeDeviceBuffer(kTraceBytes));
+  const TraceHeader asked = {
+      .blocks = static_cast<uint32_t>(*std::max_element(blocks.begin(), blocks.end())) + 1};
+  const size_t trace_bytes = kStallBytes + sizeof asked + asked.blocks * sizeof(BlockWaits);
+  ASSIGN_OR_RETURN(const DeviceBuffer trace, MakeDeviceBuffer(static_cast<int64_t>(trace_bytes)));
+  std::byte* const header = static_cast<std::byte*>(trace.get()) + kStallBytes;
   auto* const base = static_cast<std::byte*>(memory.get());
   ASSIGN_OR_RETURN(const RandomPattern pattern,
                    RandomPattern::Create(DType::kBF16, kPatternSeed, kPatternElements));
@@ -66,21 +109,12 @@ StatusOr<Picture> TraceProduct(const DeviceTraits& traits, int row, int stages, 
   GemmParams params = ParamsFor(image, base);
   params.counters = static_cast<unsigned long long*>(trace.get());
   for (int launch = 0; launch < 2; ++launch) {  // the first loads the kernel
-    RETURN_IF_CUDA_ERROR(cudaMemset(trace.get(), 0, kTraceBytes));
-    RETURN_IF_ERROR(LaunchEntry(TracedEntry(row), problem, plan, params, nullptr));
+    RETURN_IF_CUDA_ERROR(cudaMemset(trace.get(), 0, trace_bytes));
+    RETURN_IF_CUDA_ERROR(cudaMemcpy(header, &asked, sizeof asked, cudaMemcpyHostToDevice));
+    RETURN_IF_ERROR(LaunchEntry(TracedEntry(product.row), problem, plan, params, nullptr));
     RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(nullptr));
   }
-  std::vector<WarpWaits> waits(kTracedWarps);
-  RETURN_IF_CUDA_ERROR(cudaMemcpy(waits.data(), static_cast<std::byte*>(trace.get()) + kStallBytes,
-                                  sizeof(WarpWaits) * kTracedWarps, cudaMemcpyDeviceToHost));
-  const KernelConfig& config = kKernelTable[row].config;
-  return PictureOfWaits(
-      waits.data(),
-      {.name = std::string(kKernelTable[row].name) + ", S = " + std::to_string(stages),
-       .stages = stages,
-       .k_tiles = static_cast<int>((k + config.block_k - 1) / config.block_k),
-       .producer = config.family == Family::kTmaWgmma,
-       .in_turn = config.ping_pong});
+  return ReadPictures(header, product, blocks);
 }
 
 }  // namespace gemmd::lab

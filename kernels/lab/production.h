@@ -11,12 +11,20 @@
 
 namespace gemmd::lab {
 
-// Rows of the kernel table that can be traced.
+// Rows of the kernel table that can be traced; on the device of `traits`.
+std::vector<int> TracedRows();
 std::vector<int> TracedRows(const DeviceTraits& traits);
 
-// One product of bf16, m x n x k, on the device of `traits`, by a row at a stage count, without
-// split-K and pairs; the second of two launches. INVALID_ARGUMENT where no such plan is.
-StatusOr<Picture> TraceProduct(const DeviceTraits& traits, int row, int stages, int64_t m,
-                               int64_t n, int64_t k);
+// A product of bf16, m x n x k, by a row at a stage count, without split-K and pairs.
+struct TracedProduct {
+  int row = 0, stages = 1;
+  int64_t m = 0, n = 0, k = 0;
+};
+
+// Of these blocks of one launch, the second of two, on the device of `traits`. INVALID_ARGUMENT
+// where no such plan is, or no such block.
+StatusOr<std::vector<Picture>> TraceProduct(const DeviceTraits& traits,
+                                            const TracedProduct& product,
+                                            const std::vector<int>& blocks);
 
 }  // namespace gemmd::lab

@@ -59,7 +59,7 @@ struct Picture {
 
 Picture PictureOf(const Timeline& timeline);
 
-// Of a production kernel's first block: kTracedWarps of `waits`.
+// Of a block of a production kernel: kTracedWarps of `waits`.
 struct TracedRing {
   std::string name;
   int stages = 0;

@@ -7,13 +7,16 @@
 
 namespace gemmd::lab {
 
+__device__ inline TraceHeader* HeaderOf(unsigned long long* counters) {
+  return reinterpret_cast<TraceHeader*>(reinterpret_cast<char*>(counters) + kStallBytes);
+}
+
 // The calling warp's place for its waits; null where it has none.
 __device__ inline WarpWaits* WaitsOfWarp(unsigned long long* counters) {
-  if (counters == nullptr || blockIdx.x != 0 || blockIdx.z != 0 || threadIdx.x % 32 != 0) {
-    return nullptr;
-  }
-  return reinterpret_cast<WarpWaits*>(reinterpret_cast<char*>(counters) + kStallBytes) +
-         threadIdx.x / 32;
+  if (counters == nullptr || blockIdx.z != 0 || threadIdx.x % 32 != 0) return nullptr;
+  TraceHeader* const header = HeaderOf(counters);
+  if (blockIdx.x >= header->blocks) return nullptr;
+  return reinterpret_cast<BlockWaits*>(header + 1)[blockIdx.x].warps + threadIdx.x / 32;
 }
 
 // Of the calling warp. The count is kept beside the memory that it is written to: reading it back
@@ -21,7 +24,9 @@ __device__ inline WarpWaits* WaitsOfWarp(unsigned long long* counters) {
 class WaitList {
  public:
   __device__ explicit WaitList(unsigned long long* counters)
-      : to_(WaitsOfWarp(counters)), count_(to_ == nullptr ? 0 : to_->count) {}
+      : to_(WaitsOfWarp(counters)), count_(to_ == nullptr ? 0 : to_->count) {
+    if (to_ != nullptr && blockIdx.x == 0) HeaderOf(counters)->grid = gridDim.x;
+  }
 
   __device__ void Add(bool reuse, uint32_t begin) {
     if (to_ == nullptr) return;

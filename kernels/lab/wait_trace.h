@@ -18,15 +18,21 @@ struct Wait {
 inline constexpr int kTracedWarps = 16;   // as many as a block may have
 inline constexpr int kTracedWaits = 512;  // of a warp; later ones are left out
 
-// Of the first block alone.
 struct WarpWaits {
   uint32_t count = 0;
   Wait waits[kTracedWaits];
 };
 
-// Where `counters` of a launch point to: kStallBytes, then kTracedWarps of WarpWaits. Zeroed.
-inline constexpr int64_t kTraceBytes =
-    kStallBytes + kTracedWarps * static_cast<int64_t>(sizeof(WarpWaits));
+struct BlockWaits {
+  WarpWaits warps[kTracedWarps];
+};
+
+// `counters` of a launch point to kStallBytes, this, and `blocks` of BlockWaits. Zeroed, but for
+// `blocks`.
+struct TraceHeader {
+  uint32_t blocks = 0;  // the first of the grid, whose waits are written down
+  uint32_t grid = 0;    // blocks of the launch, which writes it
+};
 
 // Of bf16 operands, A row by row and B transposed. A row of the table without one has null.
 const void* TracedEntry(int row);

@@ -7,6 +7,9 @@
 #include <string>
 #include <vector>
 
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
 #include "kernels/lab/hazard.h"
 #include "kernels/lab/lab_run.h"
 #include "kernels/lab/ladder.h"
@@ -16,6 +19,8 @@
 
 namespace gemmd::lab {
 namespace {
+
+using ::testing::HasSubstr;
 
 constexpr ArrayShape kShape = {.strips = 8, .panels = 32};
 
@@ -275,33 +280,51 @@ TEST_F(LabTest, WhatIsOutOfRangeIsRefusedByName) {
             "trace_blocks");
 }
 
+void ExpectEachStepOnceAWarp(const Picture& picture, int steps, int stages) {
+  EXPECT_GE(picture.lanes.size(), static_cast<size_t>(stages) + kWarps) << picture.name;
+  for (const Lane& lane : picture.lanes) {
+    const std::string where = picture.name + " " + lane.name;
+    std::vector<int> ready, copies;
+    uint32_t until = 0;
+    for (const Span& span : lane.spans) {
+      EXPECT_LE(span.from, span.to) << where;
+      EXPECT_GE(span.from, until) << where;  // one after the other
+      until = span.to;
+      if (span.kind == Span::Kind::kWaitReady) ready.push_back(span.step);
+      if (span.kind == Span::Kind::kCopy) copies.push_back(span.step);
+    }
+    if (lane.name.find("warp") == 0) {
+      ASSERT_EQ(ready.size(), static_cast<size_t>(steps)) << where;
+      for (int step = 0; step < steps; ++step) EXPECT_EQ(ready[static_cast<size_t>(step)], step);
+    }
+    if (lane.name.find("slot") == 0) {
+      EXPECT_EQ(copies.size(), static_cast<size_t>(steps / stages)) << where;
+    }
+  }
+}
+
 TEST_F(LabTest, AProductionKernelsWaitsAreOfEachStepOnceAWarp) {
   for (const int row : TracedRows(traits_)) {
     for (const int stages : {1, 2, 4}) {
       // One tile a block, of 12 steps.
-      const StatusOr<Picture> picture = TraceProduct(traits_, row, stages, 256, 256, 12 * 64);
-      ASSERT_TRUE(picture.ok()) << picture.status().ToString();
-      const std::string where = picture->name;
-      EXPECT_GE(picture->lanes.size(), static_cast<size_t>(stages) + kWarps) << where;
-      for (const Lane& lane : picture->lanes) {
-        std::vector<int> ready, copies;
-        uint32_t until = 0;
-        for (const Span& span : lane.spans) {
-          EXPECT_LE(span.from, span.to) << where << " " << lane.name;
-          EXPECT_GE(span.from, until) << where << " " << lane.name;  // one after the other
-          until = span.to;
-          if (span.kind == Span::Kind::kWaitReady) ready.push_back(span.step);
-          if (span.kind == Span::Kind::kCopy) copies.push_back(span.step);
-        }
-        if (lane.name.find("warp") == 0) {
-          ASSERT_EQ(ready.size(), 12u) << where << " " << lane.name;
-          for (int step = 0; step < 12; ++step) EXPECT_EQ(ready[static_cast<size_t>(step)], step);
-        }
-        if (lane.name.find("slot") == 0) {
-          EXPECT_EQ(copies.size(), 12u / static_cast<size_t>(stages)) << where << " " << lane.name;
-        }
-      }
+      StatusOr<std::vector<Picture>> pictures =
+          TraceProduct(traits_, {row, stages, 256, 256, 12 * 64}, {0, 3});
+      ASSERT_TRUE(pictures.ok()) << pictures.status().ToString();
+      ASSERT_EQ(pictures->size(), 2u);
+      EXPECT_THAT(pictures->at(0).name, HasSubstr(", block 0"));
+      EXPECT_THAT(pictures->at(1).name, HasSubstr(", block 3"));
+      for (const Picture& picture : *pictures) ExpectEachStepOnceAWarp(picture, 12, stages);
+      for (Picture& picture : *pictures) picture.name = "";
+      EXPECT_NE(ChromeTrace({pictures->at(0)}), ChromeTrace({pictures->at(1)})) << "one block's";
     }
+  }
+}
+
+TEST_F(LabTest, ABlockThatALaunchHasNotIsRefusedWithHowManyItHas) {
+  for (const int row : TracedRows(traits_)) {
+    const Status status = TraceProduct(traits_, {row, 2, 256, 256, 64}, {0, 4}).status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_THAT(status.ToString(), HasSubstr("block=4 is not below 4"));
   }
 }
 

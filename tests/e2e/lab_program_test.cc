@@ -50,7 +50,19 @@ TEST(LabProgramTest, WordsThatAreNoneOfItsEndIt) {
            {{"lab", "model", "--max-stages", "9"}, "9 not in range"},
            {{"lab", "model", "--load", "nan"}, "nan not in range 0 to 1000000"},
            {{"lab", "residency", "--compute", "0"}, "0 not in range 1 to 1000000"},
-           {{"lab", "timeline", "--svg", "/no/such/folder/a.svg"}, "/no/such/folder"}}) {
+           {{"lab", "timeline", "--svg", "/no/such/folder/a.svg"}, "/no/such/folder"},
+           {{"lab", "timeline", "--block", "0,1024"}, "1024 not in range"},
+           {{"lab", "timeline", "--kernel", "tma_wgmma_128x128x64", "--steps", "4"},
+            "--steps excludes --kernel"},
+           {{"lab", "--mechanism", "tma", "timeline", "--kernel", "cp_async_128x128x64"},
+            "--mechanism excludes --kernel"},
+           {{"lab", "timeline", "--kernel", "gemv"}, "gemv not in {cp_async_128x128x64,"},
+           {{"lab", "timeline", "--svg", "a", "--trace", "./a"}, "svg=a is the file of trace=./a"},
+           {{"lab", "timeline", "--svg", ""}, "names no file"},
+           {{"lab", "model", "--load", "-0"}, "-0 not in range"},
+           {{"lab", "hazard", "--seed", "-1"}, "-1 not in range 0 to 4294967295"},
+           {{"lab", "timeline", "-m", "64"}, "-m requires --kernel"},
+           {{"lab", "ladder", "--work", "1", "--compute", "9"}, "--work excludes --compute"}}) {
     Gemmctl lab(words);
     EXPECT_EQ(lab.ExitCode(), 1) << lab.output();
     EXPECT_THAT(lab.output(), HasSubstr(said));
