@@ -47,8 +47,8 @@ StatusOr<int> UsableCudaDevices() {
 StatusOr<DeviceTraits> ProbeCudaDevice(int ordinal) {
   ASSIGN_OR_RETURN(const int count, UsableCudaDevices());
   if (ordinal < 0 || ordinal >= count) {
-    return InvalidArgument("devices", "devices=" + std::to_string(ordinal) +
-                                          " is not one of 0 to " + std::to_string(count - 1));
+    return InvalidArgument("device", "device=" + std::to_string(ordinal) + " is not one of 0 to " +
+                                         std::to_string(count - 1));
   }
   cudaDeviceProp props{};
   RETURN_IF_CUDA_ERROR(cudaGetDeviceProperties(&props, ordinal));

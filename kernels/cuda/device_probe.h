@@ -12,7 +12,7 @@ inline constexpr int kMinComputeCapability = 80;  // cp.async
 // no device.
 StatusOr<int> UsableCudaDevices();
 
-// INVALID_ARGUMENT (field devices) past the count, UNIMPLEMENTED for a device older than
+// INVALID_ARGUMENT (field device) past the count, UNIMPLEMENTED for a device older than
 // kMinComputeCapability.
 StatusOr<DeviceTraits> ProbeCudaDevice(int ordinal);
 

@@ -198,6 +198,7 @@ Status RunModel(const Common& common, const ModelOptions& options) {
   const TileCost cost = {.load = options.load_clocks, .compute = options.compute_clocks};
   StatusOr<LabDevice> device =
       options.measure ? OpenDevice(common) : StatusOr<LabDevice>(Unavailable("not asked for"));
+  if (device.status().code() == StatusCode::kInvalidArgument) return device.status();
   LabDevice* const here = device.ok() ? &*device : nullptr;
   const StatusOr<DeviceTraits> probed =
       here != nullptr ? here->traits() : ProbeCudaDevice(common.device);

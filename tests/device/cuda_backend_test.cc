@@ -129,7 +129,7 @@ TEST(DeviceProbeTest, AnOrdinalPastTheCountIsRefused) {
   if (!count.ok()) GTEST_SKIP() << count.status().ToString();
   const StatusOr<DeviceTraits> traits = ProbeCudaDevice(*count);
   EXPECT_EQ(traits.status().code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(traits.status().field(), "devices");
+  EXPECT_EQ(traits.status().field(), "device");
 }
 
 }  // namespace
