@@ -92,19 +92,25 @@ StatusOr<Ladder> MeasureExample(LabDevice& device, const ModelOptions& options,
 }
 
 // Blocks an SM holds of the ring: the driver's figure where there is a device.
-std::vector<StageOutlook> OutlookHere(const TileCost& cost, const ModelOptions& options,
-                                      Mechanism mechanism, const DeviceTraits& traits,
-                                      LabDevice* device) {
+StatusOr<std::vector<StageOutlook>> OutlookHere(const TileCost& cost, const ModelOptions& options,
+                                                Mechanism mechanism, const DeviceTraits& traits,
+                                                LabDevice* device) {
+  Status failed;
   const auto resident = [&](int stages, int64_t smem_bytes) {
     if (device == nullptr) return ResidentBlocks(traits, smem_bytes, kThreads, kMostRegisters);
+    if (smem_bytes > traits.smem_per_block_bytes) return 0;
     Launch launch;
     launch.mechanism = mechanism;
     launch.stages = stages;
     launch.stage_bytes = options.stage_bytes;
     const StatusOr<int> blocks = device->DriverResidentBlocks(launch);
-    return blocks.ok() ? *blocks : 0;  // it does not fit
+    if (!blocks.ok()) failed = blocks.status();
+    return blocks.ok() ? *blocks : 0;
   };
-  return OutlookOf(cost, options.max_stages, options.stage_bytes, kFixedBytes, resident);
+  std::vector<StageOutlook> outlook =
+      OutlookOf(cost, options.max_stages, options.stage_bytes, kFixedBytes, resident);
+  RETURN_IF_ERROR(failed);
+  return outlook;
 }
 
 std::string CoverText(const TileCost& cost) {
@@ -206,7 +212,8 @@ Status RunModel(const Common& common, const ModelOptions& options) {
   const bool has_tma = here != nullptr && here->Has(Mechanism::kTma);
   const Mechanism first =
       common.mechanism.value_or(has_tma ? Mechanism::kTma : Mechanism::kCpAsync);
-  const std::vector<StageOutlook> outlook = OutlookHere(cost, options, first, traits, here);
+  ASSIGN_OR_RETURN(const std::vector<StageOutlook> outlook,
+                   OutlookHere(cost, options, first, traits, here));
   if (!common.json) {
     std::printf("L = %s clocks to load a tile, C = %s to compute it; %s.\n%s",
                 Short(cost.load).c_str(), Short(cost.compute).c_str(), CoverText(cost).c_str(),
