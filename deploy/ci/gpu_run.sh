@@ -34,14 +34,14 @@ check() {
 }
 
 # sanitize TOOL FILTER [OPTION...]: one tool of compute-sanitizer over the conformance tests that the filter
-# names; sanitize_lab TOOL [OPTION...]: over the laboratory's ring with both of its edges.
+# names; sanitize_lab TOOL [OPTION...]: over the laboratory's ring with both of its edges, and traces.
 sanitize() {
   check "$1" compute-sanitizer --tool "$1" --error-exitcode "$found" "${@:3}" \
     "$root_dir/bin/cuda_conformance_test" --gtest_brief=1 --gtest_filter="$2"
 }
 sanitize_lab() {
   check "$1_lab" compute-sanitizer --tool "$1" --error-exitcode "$found" "${@:2}" \
-    "$root_dir/bin/lab_device_test" --gtest_brief=1 --gtest_filter='LabTest.StepsBeyond*:LabTest.Moments*'
+    "$root_dir/bin/lab_device_test" --gtest_brief=1 --gtest_filter='LabTest.StepsBeyond*:LabTest.Moments*:LabTest.AProduction*'
 }
 
 check tests "$root_dir/deploy/run_tests.sh" --label gpu

@@ -289,6 +289,11 @@ RULES = [
     ("ring", "RULE(QUIET(full_bar[slot]) && QUIET(empty_bar[slot]) &&\n"
              "             full_bar[slot].phase == empty_bar[slot].phase", "RULE(true",
      "  done++\n}\n\n// The step that the slot held", "  arrive(empty_bar[0]);\n  done++\n}\n\n//"),
+    ("ring", "RULE((in_turn -> reads[0] + reads[1] == tiles * k_tiles\n"
+             "                 : reads[0] == tiles * k_tiles && reads[1] == tiles * k_tiles)", "RULE(true",
+     "tiles, in_turn, 1);\n      run Consumer(stages, k_tiles, tiles, in_turn, 0);\n      run Producer(stages, tiles *",
+     "tiles - 1, in_turn, 1);\n      run Consumer(stages, k_tiles, tiles - 1, in_turn, 0);\n"
+     "      run Producer(stages, (tiles - 1) *"),
     ("cp_async_ring", "RULE(flying[THREADS * fill + t] == NONE", "RULE(true",
      "      RULE(flying[THREADS * fill", "      flying[THREADS * fill + t] = load;\n      RULE(flying[THREADS * fill"),
     ("cp_async_ring", "RULE(flying[slot] == NONE", "RULE(true",

@@ -2,11 +2,8 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <filesystem>
 #include <iterator>
 #include <limits>
-#include <string_view>
-#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -91,28 +88,6 @@ StatusOr<Ladder> MeasureExample(LabDevice& device, const ModelOptions& options,
   return MeasureLadder(device, ladder);
 }
 
-// Blocks an SM holds of the ring: the driver's figure where there is a device.
-StatusOr<std::vector<StageOutlook>> OutlookHere(const TileCost& cost, const ModelOptions& options,
-                                                Mechanism mechanism, const DeviceTraits& traits,
-                                                LabDevice* device) {
-  Status failed;
-  const auto resident = [&](int stages, int64_t smem_bytes) {
-    if (device == nullptr) return ResidentBlocks(traits, smem_bytes, kThreads, kMostRegisters);
-    if (smem_bytes > traits.smem_per_block_bytes) return 0;
-    Launch launch;
-    launch.mechanism = mechanism;
-    launch.stages = stages;
-    launch.stage_bytes = options.stage_bytes;
-    const StatusOr<int> blocks = device->DriverResidentBlocks(launch);
-    if (!blocks.ok()) failed = blocks.status();
-    return blocks.ok() ? *blocks : 0;
-  };
-  std::vector<StageOutlook> outlook =
-      OutlookOf(cost, options.max_stages, options.stage_bytes, kFixedBytes, resident);
-  RETURN_IF_ERROR(failed);
-  return outlook;
-}
-
 std::string CoverText(const TileCost& cost) {
   const int stages = CoveringStages(cost);
   if (stages == std::numeric_limits<int>::max()) return "no ring covers L";
@@ -121,23 +96,19 @@ std::string CoverText(const TileCost& cost) {
 
 StatusOr<std::vector<Picture>> TraceKernel(const DeviceTraits& traits,
                                            const TimelineOptions& options) {
-  std::string known;
-  for (const int row : TracedRows(traits)) {
-    const std::string_view name = kKernelTable[row].name;
-    if (name == options.kernel) {
-      std::vector<Picture> pictures;
-      for (const int stages : options.stages) {
-        const TracedProduct product = {row, stages, options.m, options.n, options.k};
-        ASSIGN_OR_RETURN(std::vector<Picture> traced,
-                         TraceProduct(traits, product, options.blocks));
-        std::move(traced.begin(), traced.end(), std::back_inserter(pictures));
-      }
-      return pictures;
-    }
-    known += (known.empty() ? "" : ", ") + std::string(name);
+  const int row = RowByName(options.kernel);
+  const std::vector<int> rows = TracedRows(traits);
+  if (std::find(rows.begin(), rows.end(), row) == rows.end()) {
+    return InvalidArgument("kernel",
+                           "kernel=" + options.kernel + " cannot be traced on " + traits.name);
   }
-  return InvalidArgument("kernel",
-                         "kernel=" + options.kernel + " is none of those traced here: " + known);
+  std::vector<Picture> pictures;
+  for (const int stages : options.stages) {
+    const TracedProduct product = {row, stages, options.m, options.n, options.k};
+    ASSIGN_OR_RETURN(std::vector<Picture> traced, TraceProduct(traits, product, options.blocks));
+    std::move(traced.begin(), traced.end(), std::back_inserter(pictures));
+  }
+  return pictures;
 }
 
 // The chosen blocks of one launch.
@@ -157,10 +128,9 @@ StatusOr<std::vector<Picture>> TraceRing(LabDevice& device, Mechanism mechanism,
   ASSIGN_OR_RETURN(outcome, device.Run(launch));
   std::vector<Picture> pictures;
   for (const int block : options.blocks) {
-    pictures.push_back(PictureOf(
-        TimelineOf(outcome.trace.data() + block * TraceWords(options.steps), options.steps, stages,
-                   std::string(Name(mechanism)) + ", S = " + std::to_string(stages) + ", block " +
-                       std::to_string(block))));
+    pictures.push_back(
+        PictureOf(TimelineOf(outcome.trace.data() + block * TraceWords(options.steps),
+                             options.steps, stages, PictureName(Name(mechanism), stages, block))));
   }
   return pictures;
 }
@@ -184,16 +154,6 @@ StatusOr<std::vector<Picture>> TraceRings(LabDevice& device, const Common& commo
   return pictures;
 }
 
-// Whether the paths lead to one file, which need not be there. What else is wrong with them,
-// CheckWritable tells.
-bool SameFile(const std::string& a, const std::string& b) {
-  std::error_code unknown;
-  const auto whole = [&unknown](const std::string& path) {
-    return std::filesystem::weakly_canonical(std::filesystem::absolute(path, unknown), unknown);
-  };
-  return whole(a) == whole(b) && !unknown;
-}
-
 }  // namespace
 
 Status RunModel(const Common& common, const ModelOptions& options) {
@@ -202,30 +162,27 @@ Status RunModel(const Common& common, const ModelOptions& options) {
                                               " is not a multiple of 1024");
   }
   const TileCost cost = {.load = options.load_clocks, .compute = options.compute_clocks};
-  StatusOr<LabDevice> device =
-      options.measure ? OpenDevice(common) : StatusOr<LabDevice>(Unavailable("not asked for"));
-  if (device.status().code() == StatusCode::kInvalidArgument) return device.status();
-  LabDevice* const here = device.ok() ? &*device : nullptr;
-  const StatusOr<DeviceTraits> probed =
-      here != nullptr ? here->traits() : ProbeCudaDevice(common.device);
+  const StatusOr<DeviceTraits> probed = ProbeCudaDevice(common.device);
+  if (probed.status().code() == StatusCode::kInvalidArgument) return probed.status();
   const DeviceTraits traits = probed.ok() ? *probed : H200Traits();
-  const bool has_tma = here != nullptr && here->Has(Mechanism::kTma);
-  const Mechanism first =
-      common.mechanism.value_or(has_tma ? Mechanism::kTma : Mechanism::kCpAsync);
-  ASSIGN_OR_RETURN(const std::vector<StageOutlook> outlook,
-                   OutlookHere(cost, options, first, traits, here));
+  const std::vector<StageOutlook> outlook = OutlookOf(
+      cost, options.max_stages, options.stage_bytes, kFixedBytes, [&](int64_t smem_bytes) {
+        return ResidentBlocks(traits, smem_bytes, kThreads, kMostRegisters);
+      });
   if (!common.json) {
     std::printf("L = %s clocks to load a tile, C = %s to compute it; %s.\n%s",
                 Short(cost.load).c_str(), Short(cost.compute).c_str(), CoverText(cost).c_str(),
                 OutlookText(outlook, traits).c_str());
   }
-  if (options.measure && here == nullptr) {
+  StatusOr<LabDevice> device =
+      options.measure ? OpenDevice(common) : StatusOr<LabDevice>(Unavailable("not asked for"));
+  if (options.measure && !device.ok()) {
     std::fprintf(stderr, "gemmd_lab: nothing measured: %s\n", device.status().ToString().c_str());
   }
   Json measured = Json::Array();
-  if (here != nullptr) {
-    for (const Mechanism mechanism : MechanismsOf(common, *here)) {
-      const StatusOr<Ladder> ladder = MeasureExample(*here, options, common, mechanism);
+  if (device.ok()) {
+    for (const Mechanism mechanism : MechanismsOf(common, *device)) {
+      const StatusOr<Ladder> ladder = MeasureExample(*device, options, common, mechanism);
       if (!ladder.ok() && ladder.status().code() == StatusCode::kInvalidArgument) {
         std::fprintf(stderr, "gemmd_lab: %s not measured: %s\n", Name(mechanism),
                      ladder.status().ToString().c_str());

@@ -39,11 +39,6 @@ StatusOr<Plan> PlanOf(const DeviceTraits& traits, const GemmProblem& problem, in
                                        std::to_string(stages) + " stages for " + ToString(problem));
 }
 
-std::string NameOf(const TracedProduct& product, int block) {
-  return std::string(kKernelTable[product.row].name) + ", S = " + std::to_string(product.stages) +
-         ", block " + std::to_string(block);
-}
-
 // `header` is on the device, and what follows it.
 StatusOr<std::vector<Picture>> ReadPictures(const std::byte* header, const TracedProduct& product,
                                             const std::vector<int>& blocks) {
@@ -60,7 +55,7 @@ StatusOr<std::vector<Picture>> ReadPictures(const std::byte* header, const Trace
     const std::byte* const at = header + sizeof traced + sizeof *waits * static_cast<size_t>(block);
     RETURN_IF_CUDA_ERROR(cudaMemcpy(waits.get(), at, sizeof *waits, cudaMemcpyDeviceToHost));
     pictures.push_back(PictureOfWaits(
-        waits->warps, {.name = NameOf(product, block),
+        waits->warps, {.name = PictureName(kKernelTable[product.row].name, product.stages, block),
                        .stages = product.stages,
                        .k_tiles = static_cast<int>(CeilDiv(product.k, config.block_k)),
                        .producer = config.family == Family::kTmaWgmma,

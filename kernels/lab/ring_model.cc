@@ -47,9 +47,9 @@ int ResidentBlocks(const DeviceTraits& traits, int64_t smem_bytes, int threads, 
       std::min({by_smem, by_threads, by_registers, int64_t{traits.blocks_per_sm}}));
 }
 
-std::vector<StageOutlook> OutlookOf(
-    const TileCost& cost, int max_stages, int64_t stage_bytes, int64_t fixed_bytes,
-    const std::function<int(int stages, int64_t smem_bytes)>& resident) {
+std::vector<StageOutlook> OutlookOf(const TileCost& cost, int max_stages, int64_t stage_bytes,
+                                    int64_t fixed_bytes,
+                                    const std::function<int(int64_t smem_bytes)>& resident) {
   std::vector<StageOutlook> outlook;
   for (int stages = 1; stages <= max_stages; ++stages) {
     StageOutlook at{.stages = stages,
@@ -57,7 +57,7 @@ std::vector<StageOutlook> OutlookOf(
                     .clocks_per_tile = ClocksPerTile(cost, stages),
                     .smem_bytes = fixed_bytes + stages * stage_bytes,
                     .sm_clocks_per_tile = std::numeric_limits<double>::infinity()};
-    at.resident_blocks = resident(stages, at.smem_bytes);
+    at.resident_blocks = resident(at.smem_bytes);
     if (at.resident_blocks > 0) at.sm_clocks_per_tile = at.clocks_per_tile / at.resident_blocks;
     outlook.push_back(at);
   }

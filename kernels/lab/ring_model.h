@@ -54,8 +54,8 @@ struct StageOutlook {
 
 // Of 1 to `max_stages` stages; a launch takes fixed_bytes + stages * stage_bytes, of which
 // `resident` says how many blocks an SM holds.
-std::vector<StageOutlook> OutlookOf(
-    const TileCost& cost, int max_stages, int64_t stage_bytes, int64_t fixed_bytes,
-    const std::function<int(int stages, int64_t smem_bytes)>& resident);
+std::vector<StageOutlook> OutlookOf(const TileCost& cost, int max_stages, int64_t stage_bytes,
+                                    int64_t fixed_bytes,
+                                    const std::function<int(int64_t smem_bytes)>& resident);
 
 }  // namespace gemmd::lab

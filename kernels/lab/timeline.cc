@@ -126,6 +126,10 @@ class Svg {
 
 }  // namespace
 
+std::string PictureName(std::string_view ring, int stages, int block) {
+  return std::string(ring) + ", S = " + std::to_string(stages) + ", block " + std::to_string(block);
+}
+
 Timeline TimelineOf(const uint32_t* words, int steps, int stages, std::string name) {
   const auto at = [&](int step, int warp, Moment moment) {
     return words[(step * kTraceWarps + warp) * kMoments + static_cast<int>(moment)];

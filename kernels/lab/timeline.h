@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kernels/lab/lab_ring.h"
@@ -50,6 +51,9 @@ struct Lane {
   std::string name;
   std::vector<Span> spans;
 };
+
+// "tma, S = 2, block 63"
+std::string PictureName(std::string_view ring, int stages, int block);
 
 // Slots first, then the producer, then warps.
 struct Picture {

@@ -200,7 +200,7 @@ def lab_residency(mechanism):
     """Tiles a microsecond by K, of the whole device: two stages and four, of one and of two blocks an SM."""
     document = load_lab("residency")
     points = [point for point in document["rows"] if point["mechanism"] == mechanism]
-    columns = sorted({(point["stages"], point["resident_blocks"]) for point in points}, key=lambda at: (at[0], at[1]))
+    columns = sorted({(point["stages"], point["resident_blocks"]) for point in points})
     rows = []
     for k_tiles in sorted({point["k_tiles"] for point in points}):
         at = {(point["stages"], point["resident_blocks"]): point for point in points if point["k_tiles"] == k_tiles}
